@@ -231,6 +231,26 @@ def test_the_figures_of_the_comparison_are_those_of_the_benchmark() -> None:
     assert all(version in results for version in versions)
 
 
+def test_the_accidents_in_the_readme_are_those_of_the_run() -> None:
+    """Which library paid twice, and which knew that it was in doubt."""
+
+    def rows(text: str) -> dict[str, list[str]]:
+        cells = [
+            line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ") and "payment" in line
+        ]
+        return {re.sub(r"[*]| [\d.]+$", "", first): others for first, *others in cells if "1 payment" in others[0]}
+
+    shown = rows(section(ROOT / "README.md", "How it compares"))
+    run = rows(text_of(ROOT / "bench/comparison.md"))
+
+    assert len(run) == 7
+    assert shown.keys() == run.keys()
+    for library, cells in shown.items():
+        for cell, seen in zip(cells, run[library], strict=False):
+            assert ("2 payments" in cell) == ("2 payments" in seen), f"{library}: {cell}, but the run: {seen}"
+            assert ("in doubt" in cell) == ("InDoubt" in seen), f"{library}: {cell}, but the run: {seen}"
+
+
 @functools.cache
 def functions(file: Path) -> dict[str, str]:
     """The functions and methods of a file, with their docstrings."""

@@ -18,6 +18,8 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+from hatch_build import package_page, urls
+from tests.markdown import LINK, blocks
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "onceward"
@@ -126,7 +128,42 @@ def test_the_metadata_names_two_dependencies_the_licence_and_the_readme(built: d
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Summary"] == project["description"]
     assert set(metadata.get_all("Provides-Extra") or []) == set(project["optional-dependencies"])
-    assert str(metadata.get_payload()).startswith("# Onceward")
+
+
+def test_the_package_page_has_no_relative_link(built: dict[str, Path]) -> None:
+    """A relative link leads nowhere on a package page, and the project has no public address yet."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    metadata = metadata_of(built[".whl"])
+    payload = metadata.get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    page = payload.decode()
+    links = LINK.findall(page)
+
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_all("Project-URL") is None
+    assert links == [link for link in LINK.findall(readme) if link.startswith("https://")]
+    assert links
+    assert page.startswith("# Onceward")
+    assert all(block.text in page for block in blocks(ROOT / "README.md"))
+    assert "It works under LangChain and LangGraph," in page
+
+
+def test_with_a_public_address_every_link_of_the_package_page_is_absolute() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    page = package_page(readme, "https://code.example/shop/onceward", "v0.1.0")
+    links = LINK.findall(page)
+
+    assert len(links) == len(LINK.findall(readme))
+    assert all(link.startswith("https://") for link in links)
+    assert "](https://code.example/shop/onceward/blob/v0.1.0/docs/tutorial.md)" in page
+    assert "](https://code.example/shop/onceward/raw/v0.1.0/bench/results.svg)" in page
+    assert "](https://code.example/shop/onceward/blob/v0.1.0/README.md#run-the-hub)" in page
+    assert urls("https://code.example/shop/onceward")["Issues"] == "https://code.example/shop/onceward/issues"
+
+
+@pytest.mark.parametrize("code", ["`[a](b.md)`", "```python\nx = [1](b)\n```"])
+def test_code_on_the_package_page_is_not_a_link(code: str) -> None:
+    assert package_page(code, "", "v1") == code
 
 
 def test_the_wheel_alone_is_imported_quickly(installed: Path) -> None:
