@@ -14,7 +14,7 @@ RUN python3 -m venv /opt/build \
 # The environment of the hub has no pip: nothing installs packages at run time.
 RUN python3 -m venv --without-pip /opt/onceward \
     && /opt/build/bin/python -m pip --python /opt/onceward/bin/python install --require-hashes --no-deps -r requirements/hub.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY src src
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /wheels \
     && /opt/build/bin/python -m pip --python /opt/onceward/bin/python install --no-deps --no-index /wheels/*.whl \

@@ -212,5 +212,5 @@ requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashe
 	done
 
 clean: ## Remove the environments and all generated files.
-	@rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist onceward-data
+	@rm -rf .venv .venv-* .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist onceward-data
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

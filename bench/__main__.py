@@ -155,11 +155,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Not the system's temporary folder: it may be in memory, where a sync costs nothing.
     (ROOT / "build").mkdir(exist_ok=True)
     texts: list[str] = []
-    pictures: dict[str, str] = {}
     if options.part in {None, "ledger"}:
         figures, versions = measure(plan, python)
         texts.append(table.render(figures, machine(), versions, plan.rounds, plan.seconds))
-        pictures["results.svg"] = chart.draw(figures)
     if options.part in {None, "http"}:
         texts.append(measure_http(plan, python))
     if options.part in {None, "hub"}:
@@ -178,8 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(text)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in {"results.md": text, **pictures}.items():
-            (folder / name).write_text(content, "utf-8")
+        (folder / "results.md").write_text(text, "utf-8")
+        if not partial:  # the chart has rows of several parts, and of peers
+            (folder / "results.svg").write_text(chart.draw(text), "utf-8")
     return 0
 
 

@@ -18,7 +18,16 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "build" / "site-source"
 SITE = ROOT / "build" / "site"
-PAGES = ("*.md", "LICENSE", "docs/**/*.md", "docs/llms.txt", "bench/*.md", "bench/*.svg", "examples/README.md")
+PAGES = (
+    "*.md",
+    "LICENSE",
+    "docs/**/*.md",
+    "docs/llms.txt",
+    "bench/*.md",
+    "bench/*.svg",
+    "docs/images/*.png",
+    "examples/README.md",
+)
 
 
 def pages() -> Iterator[Path]:
@@ -34,8 +43,10 @@ def stage() -> None:
     for path in pages():
         target = SOURCE / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = (ROOT / path).read_text("utf-8")
-        target.write_text(text.replace("```python no-run\n", "```python\n"), "utf-8")
+        content = (ROOT / path).read_bytes()
+        if path.suffix == ".md":
+            content = content.replace(b"```python no-run\n", b"```python\n")
+        target.write_bytes(content)
 
 
 class Page(HTMLParser):

@@ -21,6 +21,7 @@ from typing import cast
 
 import pytest
 import yaml
+from docs import build_site
 from tests.markdown import DO_NOT_RUN, PRINTS, RUN, anchors, blocks, prose, section, targets, text_of
 
 import onceward
@@ -192,6 +193,18 @@ def test_every_page_on_the_map_is_in_the_navigation_of_the_site() -> None:
     assert set(nav) == mapped | {"docs/README.md"}
 
 
+def test_the_site_has_every_file_that_its_pages_link_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages and pictures: `make docs` follows the links of the built pages, and takes a minute."""
+    monkeypatch.setattr(build_site, "SOURCE", tmp_path)
+    build_site.stage()
+    site = {ROOT / path for path in build_site.pages()}
+
+    assert {ROOT / file.relative_to(tmp_path) for file in tmp_path.rglob("*") if file.is_file()} == site
+    for page in site:
+        if page.suffix == ".md":
+            assert linked(page) <= site, page.name
+
+
 def test_the_figures_of_the_comparison_are_those_of_the_benchmark() -> None:
     results = text_of(ROOT / "bench/results.md")
     comparison = section(ROOT / "docs/comparison.md", "Speed")
@@ -219,6 +232,26 @@ def test_the_figures_of_the_comparison_are_those_of_the_benchmark() -> None:
     assert set(shown.values()) == {4}
     assert versions
     assert all(version in results for version in versions)
+
+
+def test_the_accidents_in_the_readme_are_those_of_the_run() -> None:
+    """Which library paid twice, and which knew that it was in doubt."""
+
+    def rows(text: str) -> dict[str, list[str]]:
+        cells = [
+            line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ") and "payment" in line
+        ]
+        return {re.sub(r"[*]| [\d.]+$", "", first): others for first, *others in cells if "1 payment" in others[0]}
+
+    shown = rows(section(ROOT / "README.md", "How it compares"))
+    run = rows(text_of(ROOT / "bench/comparison.md"))
+
+    assert len(run) == 7
+    assert shown.keys() == run.keys()
+    for library, cells in shown.items():
+        for cell, seen in zip(cells, run[library], strict=False):
+            assert ("2 payments" in cell) == ("2 payments" in seen), f"{library}: {cell}, but the run: {seen}"
+            assert ("in doubt" in cell) == ("InDoubt" in seen), f"{library}: {cell}, but the run: {seen}"
 
 
 @functools.cache

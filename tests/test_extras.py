@@ -36,6 +36,7 @@ NEEDS = [
     ("httpx", "from onceward.reconcile import http_get; http_get('https://host/{key}')", "client"),
     ("httpx", "from onceward.reconcile import stripe; stripe('sk_test_1')", "client"),
     ("obstore", "from onceward.reconcile import s3_object; s3_object('s3://bucket/{key}')", "s3"),
+    ("prometheus_client", "import onceward.http.metrics", "metrics"),
     ("prometheus_client", f"{_MIDDLEWARE}metrics=object())", "metrics"),
     ("cryptography", f"{_MIDDLEWARE}encryption_keys=[b'k' * 32])", "crypto"),
     ("obstore", "from onceward.hub.blobs.open import open_blobs; open_blobs('s3://bucket')", "s3"),

@@ -18,12 +18,16 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+from hatch_build import package_page, urls
+from tests.markdown import LINK, blocks
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "onceward"
 IMPORT_SECONDS_MAX = 0.1
-# What `import asyncio` takes on a machine for which that promise is meant.
-ASYNCIO_SECONDS = 0.025
+# It is 1.9 to 2.1. The standard library's part takes 40 ms on a machine for which the promise is meant.
+STANDARD_LIBRARY_TIMES_MAX = 2.5
+# Folders that the make targets create. `.cache` is that of `make docs`.
+LEFT_BEHIND = (".cache", ".venv", ".venv-docs", ".hypothesis", ".mypy_cache", ".ruff_cache", "build", "dist")
 
 
 def build(project: Path, into: Path, *, umask: int) -> dict[str, Path]:
@@ -70,13 +74,16 @@ def required(metadata: Message) -> list[str]:
 
 
 def test_a_build_from_the_unpacked_sdist_gives_the_same_bytes(built: dict[str, Path], tmp_path: Path) -> None:
-    """Other folder, other times and other permissions of the files."""
+    """Other folder, other times and permissions of the files, and what the make targets leave behind."""
     with tarfile.open(built[".gz"]) as sdist:
         sdist.extractall(tmp_path, filter="data")
     (unpacked,) = tmp_path.iterdir()
     for file in unpacked.rglob("*"):
         if file.is_file():
             os.utime(file, (1_000_000_000, 1_000_000_000))
+    for name in LEFT_BEHIND:
+        (unpacked / name).mkdir()
+        (unpacked / name / "left").touch()
 
     again = build(unpacked, tmp_path / "again", umask=0o077)
 
@@ -121,19 +128,55 @@ def test_the_metadata_names_two_dependencies_the_licence_and_the_readme(built: d
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Summary"] == project["description"]
     assert set(metadata.get_all("Provides-Extra") or []) == set(project["optional-dependencies"])
-    assert str(metadata.get_payload()).startswith("# Onceward")
+
+
+def test_the_package_page_has_no_relative_link(built: dict[str, Path]) -> None:
+    """A relative link leads nowhere on a package page, and the project has no public address yet."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    metadata = metadata_of(built[".whl"])
+    payload = metadata.get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    page = payload.decode()
+    links = LINK.findall(page)
+
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_all("Project-URL") is None
+    assert links == [link for link in LINK.findall(readme) if link.startswith("https://")]
+    assert links
+    assert page.startswith("# Onceward")
+    assert all(block.text in page for block in blocks(ROOT / "README.md"))
+    assert "It works under LangChain and LangGraph," in page
+
+
+def test_with_a_public_address_every_link_of_the_package_page_is_absolute() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    page = package_page(readme, "https://code.example/shop/onceward", "v0.1.0")
+    links = LINK.findall(page)
+
+    assert len(links) == len(LINK.findall(readme))
+    assert all(link.startswith("https://") for link in links)
+    assert "](https://code.example/shop/onceward/blob/v0.1.0/docs/tutorial.md)" in page
+    assert "](https://code.example/shop/onceward/raw/v0.1.0/bench/results.svg)" in page
+    assert "](https://code.example/shop/onceward/blob/v0.1.0/README.md#run-the-hub)" in page
+    assert urls("https://code.example/shop/onceward")["Issues"] == "https://code.example/shop/onceward/issues"
+
+
+@pytest.mark.parametrize("code", ["`[a](b.md)`", "```python\nx = [1](b)\n```"])
+def test_code_on_the_package_page_is_not_a_link(code: str) -> None:
+    assert package_page(code, "", "v1") == code
 
 
 def test_the_wheel_alone_is_imported_quickly(installed: Path) -> None:
-    """The processor time of the fastest of several imports, in units of asyncio's, which each of them begins with.
+    """The processor time of the fastest of several imports, because other tests run at the same time.
 
-    A machine on which other tests run at the same time may need twice its usual processor time for everything.
+    On a busy machine, which also imports the standard library slowly, the limit is a multiple of that time.
     """
     program = (
         "import sys, time; sys.path.append(sys.argv[1]); start = time.process_time();"
-        "import asyncio; first = time.process_time();"
-        "import onceward; end = time.process_time();"
-        "print(first - start, end - start, onceward.__file__, onceward.__version__)"
+        "import asyncio, inspect, sqlite3; python = time.process_time() - start; import onceward;"
+        "print(time.process_time() - start, python, onceward.__file__, onceward.__version__,"
+        " 'onceward.http' in sys.modules);"
+        "onceward.http.Rule, onceward.IdempotencyMiddleware"
     )
     # Without site-packages: the standard library, the wheel and its dependencies.
     command = [sys.executable, "-I", "-S", "-c", program, str(installed)]
@@ -144,8 +187,9 @@ def test_the_wheel_alone_is_imported_quickly(installed: Path) -> None:
         for _ in range(5)
     ]
 
-    asyncio_seconds, seconds = (min(float(run[column]) for run in runs) for column in (0, 1))
-    file, version = runs[0][2:]
+    seconds, python = (min(float(run[column]) for run in runs) for column in (0, 1))
+    file, version, has_middleware = runs[0][2:]
     assert Path(file).is_relative_to(installed)
     assert version == tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    assert seconds / asyncio_seconds < IMPORT_SECONDS_MAX / ASYNCIO_SECONDS
+    assert has_middleware == "False"
+    assert seconds < max(IMPORT_SECONDS_MAX, STANDARD_LIBRARY_TIMES_MAX * python)

@@ -24,9 +24,14 @@ from itertools import accumulate
 from typing import Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
+from onceward.errors import missing_extra
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+    from prometheus_client.metrics_core import Metric
+except ModuleNotFoundError as missing:
+    raise missing_extra(missing, "onceward.http.metrics", "metrics") from missing
 
 from onceward.core.claim import CHECK_STATUS
 from onceward.errors import InvalidOption
