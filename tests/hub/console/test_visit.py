@@ -23,6 +23,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
     " frame-ancestors 'none'; base-uri 'none'"
 )
+JSON = {"Content-Type": "application/json"}
 PAGES = [section.path for section in SECTIONS]
 
 
@@ -194,7 +195,16 @@ def test_every_page_works_with_a_database_and_a_ledger_on_postgresql(
             browser.log_in(text)
             found = {path: browser.get(path) for path in PAGES}
             turn = next(link for link in found["/console/turns"].links if link.startswith("/console/turns/"))
+            message = {"kind": "telegram", "message": '{"text": "a", "source": {"chat_id": 7, "message_id": 1}}'}
+            entry = client.post("/normalize/telegram", content=message["message"], headers={**headers, **JSON}).json()
+            client.post("/db/insert", json={**entry, "clean_text": "b"}, headers=headers)
+            pasted = browser.send(browser.get("/console/ingest/message"), "/console/ingest/message", **message)
+            fields = {"policy_key": "p", "source": "s", "content_type": "c"}
+            form = browser.get("/console/ingest/policy")
+            created = [browser.send(form, "/console/ingest/policy", **fields).status for _ in range(2)]
 
+            assert "stored b afterwards a" in pasted.text
+            assert created == [200, 409]
             assert {path: page.status for path, page in found.items()} == dict.fromkeys(PAGES, 200)
             assert "has been refunded" in browser.get(turn).text
             assert "pay-1" in found["/console/in-doubt"].text
