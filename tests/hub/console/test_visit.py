@@ -134,7 +134,16 @@ def test_hostile_names_cannot_run_script_on_any_page(
         doubt(ledger, key, scope, endpoint=f"POST /{HOSTILE}", note=HOSTILE)
     _, text = make_token(HOSTILE, "read", "write", "admin")
     api = {"Authorization": f"Bearer {text}"}
-    client.post("/api/v1/topics", json={"title": HOSTILE}, headers=api)
+    topic = client.post("/api/v1/topics", json={"title": HOSTILE}, headers=api).json()
+    assert client.post("/v1/tasks", json={"id": "t1", "title": HOSTILE}, headers=api).status_code == 201
+    files = {"content": ("<script>alert(1)</script>.txt", HOSTILE.encode())}
+    client.post("/v1/tasks/t1/attachments", data={"kind": "spec"}, files=files, headers=api)
+    kind = HOSTILE.replace("/", "")
+    policy = {"policy_key": HOSTILE, "source": HOSTILE, "content_type": kind, "conflict_action": "skip"}
+    entry = {"source": HOSTILE, "content_type": kind, "title": HOSTILE, "idempotency_policy_key": HOSTILE}
+    assert client.put("/policies", json=policy, headers=api).status_code == 200
+    inserted = client.post("/db/insert", json={**entry, "idempotency_key_primary": HOSTILE}, headers=api)
+    assert inserted.status_code == 200, inserted.text
     client.post(
         "/chat",
         json={"message": HOSTILE, "customer_id": HOSTILE, "tenant_id": "t"},
@@ -145,8 +154,10 @@ def test_hostile_names_cannot_run_script_on_any_page(
     operation = next(link for link in browser.get("/console/operations").links if "operation?" in link)
     resolve = next(link for link in browser.get("/console/in-doubt").links if "resolve?" in link)
     bulk = next(link for link in browser.get("/console/in-doubt").links if "bulk?" in link)
+    edit = next(link for link in browser.get("/console/ingest").links if "policy_key=" in link and "script" in link)
+    single = (f"/console/topics/{topic['topic']['id']}", "/console/tasks/t1", edit, f"/console/ingest?source={HOSTILE}")
     query = f"/console/operations?q={HOSTILE}"
-    for path in (*PAGES, turn, operation, resolve, bulk, query, f"/console/operation?scope=x&key={HOSTILE}"):
+    for path in (*PAGES, *single, turn, operation, resolve, bulk, query, f"/console/operation?scope=x&key={HOSTILE}"):
         page = browser.get(path)
 
         assert page.status in (200, 400, 404), path
