@@ -23,6 +23,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
     " frame-ancestors 'none'; base-uri 'none'"
 )
+JSON = {"Content-Type": "application/json"}
 PAGES = [section.path for section in SECTIONS]
 
 
@@ -133,7 +134,16 @@ def test_hostile_names_cannot_run_script_on_any_page(
         doubt(ledger, key, scope, endpoint=f"POST /{HOSTILE}", note=HOSTILE)
     _, text = make_token(HOSTILE, "read", "write", "admin")
     api = {"Authorization": f"Bearer {text}"}
-    client.post("/api/v1/topics", json={"title": HOSTILE}, headers=api)
+    topic = client.post("/api/v1/topics", json={"title": HOSTILE}, headers=api).json()
+    assert client.post("/v1/tasks", json={"id": "t1", "title": HOSTILE}, headers=api).status_code == 201
+    files = {"content": ("<script>alert(1)</script>.txt", HOSTILE.encode())}
+    client.post("/v1/tasks/t1/attachments", data={"kind": "spec"}, files=files, headers=api)
+    kind = HOSTILE.replace("/", "")
+    policy = {"policy_key": HOSTILE, "source": HOSTILE, "content_type": kind, "conflict_action": "skip"}
+    entry = {"source": HOSTILE, "content_type": kind, "title": HOSTILE, "idempotency_policy_key": HOSTILE}
+    assert client.put("/policies", json=policy, headers=api).status_code == 200
+    inserted = client.post("/db/insert", json={**entry, "idempotency_key_primary": HOSTILE}, headers=api)
+    assert inserted.status_code == 200, inserted.text
     client.post(
         "/chat",
         json={"message": HOSTILE, "customer_id": HOSTILE, "tenant_id": "t"},
@@ -144,8 +154,10 @@ def test_hostile_names_cannot_run_script_on_any_page(
     operation = next(link for link in browser.get("/console/operations").links if "operation?" in link)
     resolve = next(link for link in browser.get("/console/in-doubt").links if "resolve?" in link)
     bulk = next(link for link in browser.get("/console/in-doubt").links if "bulk?" in link)
+    edit = next(link for link in browser.get("/console/ingest").links if "policy_key=" in link and "script" in link)
+    single = (f"/console/topics/{topic['topic']['id']}", "/console/tasks/t1", edit, f"/console/ingest?source={HOSTILE}")
     query = f"/console/operations?q={HOSTILE}"
-    for path in (*PAGES, turn, operation, resolve, bulk, query, f"/console/operation?scope=x&key={HOSTILE}"):
+    for path in (*PAGES, *single, turn, operation, resolve, bulk, query, f"/console/operation?scope=x&key={HOSTILE}"):
         page = browser.get(path)
 
         assert page.status in (200, 400, 404), path
@@ -194,7 +206,16 @@ def test_every_page_works_with_a_database_and_a_ledger_on_postgresql(
             browser.log_in(text)
             found = {path: browser.get(path) for path in PAGES}
             turn = next(link for link in found["/console/turns"].links if link.startswith("/console/turns/"))
+            message = {"kind": "telegram", "message": '{"text": "a", "source": {"chat_id": 7, "message_id": 1}}'}
+            entry = client.post("/normalize/telegram", content=message["message"], headers={**headers, **JSON}).json()
+            client.post("/db/insert", json={**entry, "clean_text": "b"}, headers=headers)
+            pasted = browser.send(browser.get("/console/ingest/message"), "/console/ingest/message", **message)
+            fields = {"policy_key": "p", "source": "s", "content_type": "c"}
+            form = browser.get("/console/ingest/policy")
+            created = [browser.send(form, "/console/ingest/policy", **fields).status for _ in range(2)]
 
+            assert "stored b afterwards a" in pasted.text
+            assert created == [200, 409]
             assert {path: page.status for path, page in found.items()} == dict.fromkeys(PAGES, 200)
             assert "has been refunded" in browser.get(turn).text
             assert "pay-1" in found["/console/in-doubt"].text

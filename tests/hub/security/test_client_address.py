@@ -23,12 +23,16 @@ PROXY = "10.0.0.1"
 CLIENT = "203.0.113.9"
 
 
-def seen(peer: str | None, headers: Headers = (), trusted: tuple[str, ...] = (), *, socket: bool = False) -> Any:
-    """Return the address of the client, and whether it is local."""
+def seen(
+    peer: str | None, headers: Headers = (), trusted: tuple[str, ...] = (), *, socket: bool = False, attribute: str = ""
+) -> Any:
+    """Return the address of the client, and whether it is local; or another attribute of the scope."""
     found: list[Any] = []
 
     async def app(scope: Any, _receive: Receive, send: Send) -> None:
-        found.append((scope["client"][0] if scope["client"] else None, is_local_client(scope)))
+        found.append(
+            scope[attribute] if attribute else (scope["client"][0] if scope["client"] else None, is_local_client(scope))
+        )
         if scope["type"] == "http":
             await send_response(send, Response(200, (), b""))
 
@@ -104,6 +108,31 @@ def test_a_header_of_a_proxy_shows_that_the_client_is_not_local(name: str) -> No
 def test_a_connection_without_an_address_is_not_local() -> None:
     assert seen(None) == (None, False)
     assert seen(None, forwarded_for("127.0.0.1"), ("127.0.0.1",)) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("values", "scheme"),
+    [
+        ([], "http"),
+        (["https"], "https"),
+        (["HTTPS "], "https"),
+        (["http"], "http"),
+        (["https, http"], "http"),
+        (["http", "https"], "https"),
+        (["javascript"], "http"),
+        (["https, "], "http"),
+        ([""], "http"),
+    ],
+    ids=str,
+)
+def test_the_scheme_is_that_of_the_nearest_trusted_proxy(values: list[str], scheme: str) -> None:
+    headers = tuple((b"x-forwarded-proto", value.encode()) for value in values)
+
+    assert seen(PROXY, headers, (PROXY,), attribute="scheme") == scheme
+    assert seen(CLIENT, headers, (PROXY,), attribute="scheme") == "http", "not from the proxy"
+    assert seen(PROXY, headers, attribute="scheme") == "http", "no proxy is trusted"
+    socket = {"http": "ws", "https": "wss"}[scheme]
+    assert seen(PROXY, headers, (PROXY,), socket=True, attribute="scheme") == socket
 
 
 def test_the_whole_hub_knows_the_client_behind_its_proxy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

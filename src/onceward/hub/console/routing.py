@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -26,11 +28,13 @@ from onceward.hub.console.pages import (
     topics,
     turns,
 )
+from onceward.hub.console.pages.ingest import entries, message, policy
 from onceward.hub.console.visit import (
     AUDIT,
     EVENTS,
     HOME,
     IN_DOUBT,
+    INGEST,
     OPERATIONS,
     OVERVIEW,
     STORAGE,
@@ -43,6 +47,9 @@ from onceward.hub.console.visit import (
     endpoint,
     see,
 )
+
+# Normalizing and previewing a message needs the scope that the API's routes need. Only policies are for admins.
+_PASTE = replace(INGEST, act=("write",))
 
 
 def routes() -> list[Route]:
@@ -73,6 +80,9 @@ def routes() -> list[Route]:
             TASKS, attachments.ask_remove, attachments.remove, guards_get=True
         ),
         "attachments/{attachment_id}/content": endpoint(TASKS, attachments.content),
+        "ingest": endpoint(INGEST, entries.show),
+        "ingest/policy": endpoint(INGEST, policy.show, policy.change, guards_get=True),
+        "ingest/message": endpoint(_PASTE, message.show, message.explain, guards_get=True),
         "storage": endpoint(STORAGE, storage.show, storage.act),
         "tokens": endpoint(TOKENS, tokens.show, tokens.revoke),
         "audit": endpoint(AUDIT, audit.show),

@@ -75,10 +75,11 @@ TURNS = Section("turns", "Turns", "turns", ("read",), needs_hub=True)
 EVENTS = Section("events", "Events", "events", ("read",), needs_hub=True)
 TOPICS = Section("topics", "Topics", "topics", ("read",), needs_hub=True, is_more=True)
 TASKS = Section("tasks", "Tasks", "tasks", ("read",), ("write",), needs_hub=True, is_more=True)
+INGEST = Section("ingest", "Ingest", "ingest", ("read",), ("admin",), needs_hub=True, is_more=True)
 STORAGE = Section("storage", "Storage", "storage", ("admin",), ("admin",), needs_hub=True, is_more=True)
 TOKENS = Section("tokens", "Tokens", "", ("admin",), ("admin",), needs_hub=True, is_more=True)
 AUDIT = Section("audit", "Audit", "audit", ("admin",), needs_hub=True, is_more=True)
-SECTIONS = (OVERVIEW, IN_DOUBT, OPERATIONS, TURNS, EVENTS, TOPICS, TASKS, STORAGE, TOKENS, AUDIT)
+SECTIONS = (OVERVIEW, IN_DOUBT, OPERATIONS, TURNS, EVENTS, TOPICS, TASKS, INGEST, STORAGE, TOKENS, AUDIT)
 
 
 @dataclass(frozen=True, slots=True)

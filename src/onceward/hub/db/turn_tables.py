@@ -140,6 +140,20 @@ def _recorded(into: MetaData) -> None:
         CheckConstraint(_CALL_STATUSES, name="turn_tools_status"),
         sqlite_autoincrement=True,
     )
+    turn_artifacts = Table(
+        "turn_artifacts",
+        into,
+        Column("seq", _big, Identity(), primary_key=True),
+        Column("turn_id", Text, ForeignKey("turns.id", ondelete="CASCADE"), nullable=False),
+        # The run that asked for the artifact.
+        Column("epoch", Integer, nullable=False),
+        Column("name", Text, nullable=False),
+        Column("reused", Boolean, nullable=False),
+        Column("reason", Text, nullable=False),
+        Column("computed_at", Text, nullable=False),
+        sqlite_autoincrement=True,
+    )
+    Index("idx_turn_artifacts_turn", turn_artifacts.c.turn_id, turn_artifacts.c.seq)
     Index("idx_turn_tools_turn", tools.c.turn_id, tools.c.seq)
     Index("idx_turn_tools_group", tools.c.turn_group_id, tools.c.key)
 

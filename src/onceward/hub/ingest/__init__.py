@@ -4,4 +4,4 @@ Not here: the routes (`hub/routes/ingest.py`).
 Start with `entries/decision.py`, the decision table for entries; `email/` and `telegram/` are the sources.
 """
 
-__all__ = ["explain", "payload"]
+__all__ = ["explain", "newest", "payload"]

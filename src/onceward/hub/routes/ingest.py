@@ -33,6 +33,7 @@ from onceward.hub.web.active_schema import schema_of, stored_schema
 from onceward.hub.web.constraints import each_trimmed, trimmed
 from onceward.hub.web.ingest_bodies import EMAIL, ENTRIES, MAIL, TELEGRAM
 from onceward.hub.web.json_body import StrictBody, StrictRoute, check_media_type, parse, sent_bytes
+from onceward.hub.web.metrics import http_counts
 from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown, paged
 
 T = TypeVar("T")
@@ -304,6 +305,7 @@ async def _insert_one(request: Request, body: Payload, is_large: bool) -> Respon
         done = result_without_write(found, sent.drafts[0])
     if done is None:
         (done,) = await _written(request, sent, database.writer.add(INSERT, sent))
+    http_counts().entries((done.action,))
     shown = await _computed(request, is_large, alone(done).text)
     return _text(f'{shown[:-1]},"schema":"{sent.schema.name}"}}')
 
@@ -320,6 +322,7 @@ async def _insert_batch(request: Request, body: dict[str, Json]) -> Response:
 
     sent = await _computed(request, True, validated)
     done = await _written(request, sent, hub.database.writer.append(lambda tx: insert_steps(tx, sent), _ORDER))
+    http_counts().entries(one.action for one in done)
     shown = await _computed(request, True, lambda: ",".join([one.text() for one in done]))
     return _text(f'{{"results":[{shown}],"schema":"{schema.name}"}}')
 

@@ -1,4 +1,4 @@
-"""The address of the client behind proxies, and whether the client is on this machine.
+"""The address of the client behind proxies, whether the client is on this machine, and the scheme of the connection.
 
 Anybody can send `X-Forwarded-For`, so it counts only if the peer of the connection is in `hub.trusted_proxies`. Each
 proxy appends the address that it was called from. The client is therefore the right-most address that is not a trusted
@@ -10,6 +10,11 @@ proxy; everything to the left of it may be invented.
     a trusted proxy           as above, or else the peer    never, also if the proxy is on this machine
 
 `Forwarded` (RFC 7239) is not read: a proxy that sets one of the two headers passes on the other as the client sent it.
+
+The scheme follows the same rule: `X-Forwarded-Proto` of a trusted proxy replaces the scheme of the connection, and that
+of others is ignored. Behind a proxy with TLS the browser's scheme is https: cookies must be `Secure`, and the origin of
+our own pages begins with `https://`. Proxies replace this header or append to it, so its last value is from the nearest
+one. Anything but one of the two schemes is ignored.
 """
 
 from __future__ import annotations
@@ -22,10 +27,12 @@ from typing import Any
 from onceward.http.asgi_types import App, Receive, Send
 from onceward.hub.security.hosts import address_of, is_loopback
 
-_FORWARDED_FOR = b"x-forwarded-for"
+_FORWARDED_FOR, _FORWARDED_PROTO = b"x-forwarded-for", b"x-forwarded-proto"
+# The scheme of a WebSocket, by the scheme that a proxy reports.
+_SCHEMES = {"http": {"http": "http", "websocket": "ws"}, "https": {"http": "https", "websocket": "wss"}}
 # Headers of proxies. No client on this machine sends them, so they are evidence of a proxy that is not configured.
 _FORWARDING = frozenset({
-    _FORWARDED_FOR, b"forwarded", b"x-real-ip", b"x-forwarded-host", b"x-forwarded-proto", b"via",
+    _FORWARDED_FOR, b"forwarded", b"x-real-ip", b"x-forwarded-host", _FORWARDED_PROTO, b"via",
 })  # fmt: skip
 
 
@@ -73,7 +80,7 @@ def _hop_address(text: str) -> str | None:
 
 
 class ClientAddressMiddleware:
-    """ASGI middleware that puts the client's address into `scope["client"]`, and notes whether a proxy forwarded it."""
+    """ASGI middleware for the client's address and the browser's scheme; it also notes whether a proxy forwarded it."""
 
     def __init__(self, app: App, trusted_proxies: Iterable[str] = ()) -> None:
         self.app = app
@@ -90,6 +97,10 @@ class ClientAddressMiddleware:
             values = [value.decode("latin-1") for name, value in scope["headers"] if name == _FORWARDED_FOR]
             # The client's port is unknown.
             scope["client"] = (self._proxies.client_of(peer[0], values), 0)
+            schemes = [value for name, value in scope["headers"] if name == _FORWARDED_PROTO]
+            reported = b",".join(schemes).decode("latin-1").rpartition(",")[2].strip().lower()
+            if reported in _SCHEMES:
+                scope["scheme"] = _SCHEMES[reported][scope["type"]]
             is_forwarded = True
         else:
             is_forwarded = any(name in _FORWARDING for name, _ in scope["headers"])

@@ -5,6 +5,7 @@
     onceward_streams                                    open WebSockets and event streams
     onceward_refusals_total{reason}                     refused before they reached a route: head_too_large, slow_head,
                                                         too_many_connections, too_many_streams, not_http
+    onceward_entries_total{action}                      entries of `POST /db/insert`: inserted, updated, skipped, failed
 
 The gauges of `hub/monitoring/gauges.py` follow.
 
@@ -14,6 +15,7 @@ every process shows their sum. Without it, there is one process, which shows its
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 from collections.abc import Iterable, Iterator
@@ -45,6 +47,7 @@ SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 UNMATCHED = "unmatched"
 OTHER_METHOD = "OTHER"
 # Exported as 0 from the start, so that an increase over time includes the first refusal.
+ENTRY_ACTIONS = ("inserted", "updated", "skipped", "failed")
 REFUSALS = ("head_too_large", "slow_head", "too_many_connections", "too_many_streams", "not_http")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -78,6 +81,13 @@ class HttpCounts(Collector):
         )
         for reason in REFUSALS:
             self._refusals.labels(reason)
+        self._entries = Counter(
+            "onceward_entries",
+            "Entries of POST /db/insert by what happened to them, without replayed responses.",
+            ["action"],
+            registry=None,
+        )
+        self._entries_by_action = {action: self._entries.labels(action) for action in ENTRY_ACTIONS}
         # Cached, because `labels()` takes a lock. Their number is bounded by routes, methods and statuses.
         self._counters: dict[tuple[str, str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
@@ -104,8 +114,13 @@ class HttpCounts(Collector):
     def refused(self, reason: str) -> None:
         self._refusals.labels(reason).inc()
 
+    def entries(self, actions: Iterable[str]) -> None:
+        """Count entries by what their insert did."""
+        for action, count in collections.Counter(actions).items():
+            self._entries_by_action[action].inc(count)
+
     def collect(self) -> Iterator[Metric]:
-        for metric in (self._requests, self._seconds, self._streams, self._refusals):
+        for metric in (self._requests, self._seconds, self._streams, self._refusals, self._entries):
             yield from metric.collect()
 
 
@@ -140,16 +155,20 @@ def show(request: Request) -> Response:
 # Names of the counters that the console shows, with the label to add up by.
 _CHECKS = "idempotency_check_total"
 _FAILURES = "idempotency_store_failure_total"
+_ENTRIES = "onceward_entries_total"
 
 
 def check_totals() -> dict[str, float]:
-    """Return the checks of idempotency keys by result, and `store_failure`, since the hub has started."""
+    """Return the counters of the console, for all workers, since the hub has started.
+
+    They are the checks of idempotency keys by result, `store_failure`, and `entry_inserted` and so on.
+    """
     if _FOLDER in os.environ:
         shared = CollectorRegistry()
         MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
         families = shared.collect()
     else:
-        families = REGISTRY.restricted_registry([_CHECKS, _FAILURES]).collect()
+        families = REGISTRY.restricted_registry([_CHECKS, _FAILURES, _ENTRIES]).collect()
     totals = {"store_failure": 0.0}
     for family in families:
         for sample in family.samples:
@@ -157,6 +176,8 @@ def check_totals() -> dict[str, float]:
                 totals[sample.labels["status"]] = totals.get(sample.labels["status"], 0.0) + sample.value
             elif sample.name == _FAILURES:
                 totals["store_failure"] += sample.value
+            elif sample.name == _ENTRIES:
+                totals[f"entry_{sample.labels['action']}"] = sample.value
     return totals
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from http.cookies import SimpleCookie
 
 from sqlalchemy import text
 from tests.hub.console.conftest import MakeToken
-from tests.hub.console.no_script_browser import NoScriptBrowser
-from tests.hub.in_process_hub import Client
+from tests.hub.console.no_script_browser import NoScriptBrowser, Page
+from tests.hub.in_process_hub import Client, in_process_hub
 
 from onceward.hub.config.config import Config
 from onceward.hub.console.login_limit import FAILURES_MAX
@@ -46,6 +47,32 @@ def test_the_cookie_is_for_the_console_alone_and_secure_under_tls(client: Client
         assert cookie["httponly"]
         assert bool(cookie["secure"]) is (scheme == "https")
         assert secret not in cookie.value
+
+
+def test_behind_a_trusted_proxy_with_tls_the_cookie_is_secure_and_forms_are_from_https(
+    config: Config, make_token: MakeToken
+) -> None:
+    """The hub itself sees plain HTTP. A client that sends the header without the proxy gains nothing."""
+    _, secret = make_token("ada", "read", "admin")
+    found, statuses = [], []
+    https, http = "https://127.0.0.1:8787", "http://127.0.0.1:8787"
+    # The clients of these tests come from 127.0.0.1.
+    for trusted in (("127.0.0.1",), ("192.0.2.1",)):
+        behind = replace(config, hub=replace(config.hub, trusted_proxies=trusted))
+        with in_process_hub(behind) as client:
+            outside = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
+            page = Page(client.get("/console/login", headers=outside))
+            # The browser sends a secure cookie to the proxy. The client of this test does not, over plain HTTP.
+            outside["Cookie"] = page.response.headers["set-cookie"].partition(";")[0]
+            fields = dict(page.form("/console/login").fields) | {"token": secret}
+            for origin in (https, http):
+                response = client.post("/console/login", data=fields, headers={**outside, "Origin": origin})
+                statuses.append(response.status_code)
+                if response.status_code == 303:
+                    found.append(SimpleCookie(response.headers["set-cookie"])[SESSION_COOKIE])
+
+    assert statuses == [303, 403, 403, 303]
+    assert [bool(cookie["secure"]) for cookie in found] == [True, False]
 
 
 def test_a_wrong_token_is_refused_and_repeated_ones_have_to_wait(

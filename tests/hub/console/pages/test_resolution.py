@@ -128,8 +128,5 @@ def test_a_client_that_retries_gets_the_answer_of_the_operator(ledger: Ledger, b
         browser.send(page, FORM, status="201", body='{"charge":"ch_1"}', reason="ch_1 is in the journal")
         answer = shop.pay("order-1")
 
-    assert first is None
-    assert refused is not None
-    assert refused.json()["code"] == "in-doubt"
-    assert answer is not None
+    assert (first.status_code, refused.json()["code"]) == (500, "in-doubt")
     assert (answer.status_code, answer.content, shop.charged) == (201, b'{"charge":"ch_1"}', ["order-1"])

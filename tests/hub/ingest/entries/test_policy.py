@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 from tests.hub.ingest.entries.payloads import newsletter, note, thought
-from tests.waiting import SECONDS_MAX
+from tests.waiting import SECONDS_MAX, until
 
 from onceward.errors import Conflict, InvalidInput
 from onceward.hub.db.engine import Database
@@ -175,3 +175,34 @@ def test_changing_a_policy_waits_for_inserts_in_progress(database: Database) -> 
     late.join(SECONDS_MAX)
 
     assert len(refused) == 1
+
+
+def test_of_two_that_change_what_they_saw_the_second_gets_a_conflict(database: Database) -> None:
+    put(database, "old_v1")
+    for policy_key, seen in (("old_v1", policies(database)["old_v1"].text), ("new_v1", "")):
+        problems: list[str] = []
+
+        def second(policy_key: str = policy_key, seen: str = seen, problems: list[str] = problems) -> None:
+            try:
+                put(database, policy_key, seen=seen, enabled=False)
+            except Conflict as error:
+                problems.append(str(error))
+
+        thread = threading.Thread(target=second)
+        with database.write() as tx:
+            put_policy(tx, PKM, policy_key, seen=seen, **{**GOOD, "conflict_action": "update"})
+            thread.start()
+            if not database.is_sqlite:
+                # SQLite has one writer at a time, so the second one does not begin before the commit.
+                until(lambda: _waits_for_a_lock(database), "the second one should wait")
+        thread.join(SECONDS_MAX)
+
+        assert ["is different by now" in problem for problem in problems] == [True]
+        changed = policies(database)[policy_key]
+        assert (changed.conflict_action, changed.enabled) == ("update", True)
+
+
+def _waits_for_a_lock(database: Database) -> bool:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    with database.read() as tx:
+        return bool(tx.execute(text(query)).scalar())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -64,7 +65,7 @@ async def show(visit: Visit) -> Response:
             for one in doubts.entries[:_DOUBTS_SHOWN]
         ],
         doubt_count=_bounded(len(doubts.entries), more=bool(doubts.after)),
-        counters=counters(console),
+        counters=counters(console, _COUNTERS),
         near=[hidden_key(visit, shown(console.ledger, one, unfinished.now)) for one in near[:_CLAIMS_SHOWN]],
         near_count=len(near),
         running=_bounded(len(unfinished.entries) - len(near), more=bool(unfinished.after)),
@@ -78,14 +79,22 @@ async def show(visit: Visit) -> Response:
     )
 
 
-def counters(console: Console) -> list[Counter]:
-    """Return the counters of the hub, with their history; none for the ledger of another application."""
+def counters(console: Console, shown_counters: Sequence[tuple[str, str, str, str]]) -> list[Counter]:
+    """Return counters of the hub, with their history; none for the ledger of another application.
+
+    Args:
+        console: The console.
+        shown_counters: For each counter its name, title, explanation, and the tone that it has unless it is 0.
+
+    Returns:
+        The counters, in this order.
+    """
     if console.history is None:
         return []
-    views = console.history.views([name for name, *_ in _COUNTERS])
+    views = console.history.views([name for name, *_ in shown_counters])
     return [
         Counter(title, about, views[name], sparkline(views[name].steps), tone if views[name].last_hour else "plain")
-        for name, title, about, tone in _COUNTERS
+        for name, title, about, tone in shown_counters
     ]
 
 

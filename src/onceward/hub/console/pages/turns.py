@@ -12,10 +12,11 @@ from onceward.errors import NotFound
 from onceward.hub.claims.claims import show_claim
 from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit
+from onceward.hub.turns.artifacts.explained import StoredExplanation, explanations_of
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.history import group_chain, newest_turns
 from onceward.hub.turns.model.turn import UNFINISHED, Message, State, ToolCall, Turn, find_turn, messages_of, tools_of
-from onceward.tools.keys import BEAT, TOOL, scope_of
+from onceward.tools.keys import BEAT, TOOL, beat_key, scope_of
 
 _LIMIT = 50
 # Calls whose result is read from the ledger; a page has a link to each of the others.
@@ -43,6 +44,15 @@ class CallView:
     recorded: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class BeatView:
+    """The beat of a turn in the ledger. `status` is empty if the ledger does not have it any more."""
+
+    scope: str
+    key: str
+    status: str
+
+
 async def show(visit: Visit) -> Response:
     """Show the newest turns: all for an admin, and otherwise those of the visitor's own principal."""
     hub = visit.hub
@@ -61,14 +71,15 @@ async def show_one(visit: Visit) -> Response:
     """Show one turn."""
     hub, turn_id = visit.hub, visit.request.path_params["turn_id"]
 
-    def read() -> tuple[Turn, list[Message], list[ToolCall], list[Turn]]:
+    def read() -> tuple[Turn, list[Message], list[ToolCall], list[Turn], list[StoredExplanation]]:
         with hub.database.read() as tx:
             turn = find_turn(tx, turn_id)
             if turn is None or (turn.principal != visit.visitor.principal.name and not _sees_all(visit)):
                 raise NotFound(f"turn {turn_id!r} does not exist")
-            return turn, messages_of(tx, turn), tools_of(tx, turn), group_chain(tx, turn)
+            chain, artifacts = group_chain(tx, turn), explanations_of(tx, turn)
+            return turn, messages_of(tx, turn), tools_of(tx, turn), chain, artifacts
 
-    turn, messages, calls, chain = await in_thread(read)
+    turn, messages, calls, chain, artifacts = await in_thread(read)
     last = chain[-1]
     return await visit.page(
         "turn.html",
@@ -76,10 +87,22 @@ async def show_one(visit: Visit) -> Response:
         messages=messages,
         calls=[await _call_view(visit, turn, one, is_read=number < _RESULTS_READ) for number, one in enumerate(calls)],
         chain=chain,
+        artifacts=artifacts,
+        beat=await _beat_view(visit, turn, messages),
         answered=last if turn.state is State.SUPERSEDED else None,
         is_unfinished=turn.state in UNFINISHED,
         beats=url("operations", q=f"scope:{scope_of(BEAT, turn.principal, turn.tenant_id)}"),
     )
+
+
+async def _beat_view(visit: Visit, turn: Turn, messages: list[Message]) -> BeatView | None:
+    """Return the beat of the turn's messages; None if they moved to another turn."""
+    if not messages:
+        return None
+    scope = scope_of(BEAT, turn.principal, turn.tenant_id)
+    key = beat_key(turn.tenant_id, turn.session_key, [one.message_id for one in messages])
+    entry = await visit.console.ledger.read(scope, key)
+    return BeatView(scope, key, "" if entry is None else entry.status.value)
 
 
 async def _call_view(visit: Visit, turn: Turn, call: ToolCall, *, is_read: bool) -> CallView:

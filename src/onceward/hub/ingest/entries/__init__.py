@@ -4,4 +4,4 @@ Not here: how a message becomes an entry (`normalize/`, `email/`, `telegram/`).
 Start with `decision.py`, then `insert.py`.
 """
 
-__all__ = ["columns", "insert", "policy", "preview", "result", "schema"]
+__all__ = ["columns", "draft", "insert", "policy", "preview", "result", "schema"]

@@ -55,6 +55,11 @@ class Policy:
         shown["update_fields"] = None if self.update_fields is None else list(self.update_fields)
         return shown
 
+    @property
+    def text(self) -> str:
+        """The whole policy as text, which differs after every change. A form sends back the text that it was made from."""
+        return compact(self.json())
+
 
 def _seed(number: int, key: str, content_type: str, action: Action, role: Role, *, enabled: bool = True) -> Policy:
     return Policy(number, key, key.partition("_")[0], content_type, action, None, enabled, role)
@@ -76,13 +81,13 @@ _ALL_SQLITE = "SELECT json_group_array(json_array({columns})) FROM {policies}"
 _ALL_POSTGRES = "SELECT CAST(coalesce(json_agg(json_build_array({columns})), '[]') AS text) FROM {policies}"
 # A cursor is the id of the last policy of a page.
 _CURSOR = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
-_LOCK = "SELECT policy_id, source, content_type FROM {policies} WHERE policy_key = :policy_key {locked}"
+_LOCK = "SELECT {columns} FROM {policies} WHERE policy_key = :policy_key {locked}"
 _USED = "SELECT EXISTS (SELECT 1 FROM {entries} WHERE idempotency_policy_id = :policy_id)"
 _PUT = """
     INSERT INTO {policies}
         (policy_key, source, content_type, conflict_action, update_fields, enabled, secondary_role)
     VALUES (:policy_key, :source, :content_type, :conflict_action, :update_fields, :enabled, :secondary_role)
-    ON CONFLICT (policy_key) DO UPDATE SET {changes}
+    ON CONFLICT (policy_key) {on_conflict}
     RETURNING policy_id
 """
 
@@ -129,12 +134,14 @@ def put_policy(
     source: str,
     content_type: str,
     conflict_action: str,
+    seen: str | None = None,
     **options: Unpack[PolicyOptions],
 ) -> Policy:
     """Create a policy, or replace the fields of the policy with this key.
 
-    Raises `Conflict` if the policy has entries and its source or content types would change: the entries would no
-    longer match their policy.
+    `seen` is the `text` of the policy that the caller saw, or empty if there was none; None replaces any. Raises
+    `Conflict` if the policy is another one by now, or if it has entries and its source or content types would change:
+    the entries would no longer match their policy.
     """
     policy_key = checked("policy_key", _text("policy_key", policy_key).strip(), POLICY_KEY_BYTES_MAX)
     given: dict[str, object] = {
@@ -148,7 +155,11 @@ def put_policy(
     values = {"policy_key": policy_key, **_NEW, **given}
     # On PostgreSQL this waits for transactions that insert entries of the policy: their foreign keys lock its row.
     locked = "" if tx.dialect.name == "sqlite" else "FOR UPDATE"
-    there = tx.execute(_statement(tx, schema, _LOCK, locked=locked), {"policy_key": policy_key}).one_or_none()
+    lock = _statement(tx, schema, _LOCK, columns=", ".join(COLUMNS), locked=locked)
+    row = tx.execute(lock, {"policy_key": policy_key}).one_or_none()
+    there = None if row is None else read_policy(row)
+    if seen is not None and seen != ("" if there is None else there.text):
+        raise _changed(policy_key, there)
     if (
         there is not None
         and (there.source, there.content_type) != (values["source"], values["content_type"])
@@ -158,9 +169,19 @@ def put_policy(
             f"policy {policy_key!r} has entries, so its source and content_type cannot change;"
             " create another policy and disable this one"
         )
+    # Nothing locks a policy that does not exist yet: another transaction may be creating it.
     changes = ", ".join(f"{name} = excluded.{name}" for name in given)
-    policy_id = tx.execute(_statement(tx, schema, _PUT, changes=changes), values).scalar_one()
-    return next(policy for policy in list_policies(tx, schema) if policy.policy_id == policy_id)
+    on_conflict = "DO NOTHING" if seen == "" else f"DO UPDATE SET {changes}"
+    policy_id = tx.execute(_statement(tx, schema, _PUT, on_conflict=on_conflict), values).scalar_one_or_none()
+    found = list_policies(tx, schema)
+    if policy_id is None:
+        raise _changed(policy_key, next(policy for policy in found if policy.policy_key == policy_key))
+    return next(policy for policy in found if policy.policy_id == policy_id)
+
+
+def _changed(policy_key: str, there: Policy | None) -> Conflict:
+    what = "does not exist any more" if there is None else f"is different by now: {there.text}"
+    return Conflict(f"policy {policy_key!r} {what}; look at it again, then change it")
 
 
 def _statement(tx: Transaction, schema: EntrySchema, statement: str, **parts: str) -> TextClause:

@@ -4,4 +4,4 @@ Not here: effects, which are never repeated (`onceward.tools`).
 Start with `artifacts.py`.
 """
 
-__all__ = ["artifacts"]
+__all__ = ["artifacts", "explained"]

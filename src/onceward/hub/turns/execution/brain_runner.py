@@ -10,12 +10,13 @@ from onceward.errors import InDoubt, InvalidOption
 from onceward.hub.blobs import BlobStore
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.artifacts.artifacts import Artifacts
+from onceward.hub.turns.artifacts.explained import store_explanations
 from onceward.hub.turns.execution.brain import Brain
 from onceward.hub.turns.execution.context import Context
 from onceward.hub.turns.execution.gate import TurnGate
 from onceward.hub.turns.execution.recorder import Recorder
 from onceward.hub.turns.execution.repository import LoadedTurn, TurnRepository
-from onceward.hub.turns.model.turn import Clock
+from onceward.hub.turns.model.turn import Clock, order_of
 from onceward.ledger.ledger import Ledger
 from onceward.tools.envelope import CallStatus
 from onceward.tools.fingerprint import dep_fp, input_fp, is_meaningful
@@ -79,7 +80,21 @@ class BrainRunner:
             observer=self._observer,
             artifacts=lambda: self._make_artifacts(loaded),
         )
-        return asyncio.create_task(self._brain.answer(context), name=f"brain of {turn.id}")
+        return asyncio.create_task(self._answer(context), name=f"brain of {turn.id}")
+
+    async def _answer(self, context: Context) -> Json:
+        try:
+            response = await self._brain.answer(context)
+        except Exception:
+            await self._store_explanations(context)
+            raise
+        await self._store_explanations(context)
+        return response
+
+    async def _store_explanations(self, context: Context) -> None:
+        turn, explanations = context.turn, context.explanations
+        if explanations:
+            await self._database.writer.run(lambda tx: store_explanations(tx, turn, explanations), order_of(turn))
 
     def _make_artifacts(self, loaded: LoadedTurn) -> Artifacts:
         turn, brain = loaded.turn, self._brain

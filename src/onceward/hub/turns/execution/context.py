@@ -8,7 +8,7 @@ from typing import Any
 
 from onceward.core.json_text import compact
 from onceward.errors import InvalidOption, Superseded
-from onceward.hub.turns.artifacts.artifacts import Artifacts
+from onceward.hub.turns.artifacts.artifacts import Artifacts, Explanation
 from onceward.hub.turns.execution.brain import Brain
 from onceward.hub.turns.execution.gate import TurnGate
 from onceward.hub.turns.execution.recorder import Recorder
@@ -54,6 +54,11 @@ class Context:
     def artifacts(self) -> Artifacts:
         """The artifacts of this session; `artifacts.explain()` says which were reused, and why."""
         return self._make_artifacts()
+
+    @property
+    def explanations(self) -> list[Explanation]:
+        """The explanations of all artifacts that this run has asked for."""
+        return self.artifacts.explain() if "artifacts" in self.__dict__ else []
 
     @property
     def text(self) -> str:
