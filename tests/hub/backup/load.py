@@ -25,8 +25,8 @@ class Load:
     @contextlib.contextmanager
     def running(self, *, is_collecting: bool = True) -> Iterator[None]:
         """Write until the end of the block, and also collect garbage without a grace period."""
-        jobs = [self._make_tasks, self._attach, self._attach_and_remove, self._chat]
-        jobs += [self._collect] if is_collecting else []
+        writers = (self._make_tasks, self._attach, self._attach_and_remove, self._chat)
+        jobs = (*writers, self._collect) if is_collecting else writers
         threads = [threading.Thread(target=self._run, args=(job,)) for job in jobs]
         for thread in threads:
             thread.start()
