@@ -33,6 +33,13 @@ from packaging.version import InvalidVersion, Version
 ROOT = Path(__file__).parent.parent
 # Advisories are published daily. An older folder misses what an attacker has read about.
 ADVISORIES_DAYS_MAX = 14
+# Of packages with the same finding, so many are named: without the network, all have the same.
+_NAMED_MAX = 5
+_UNCHECKED = (
+    "onceward: the audit failed, because some packages were not compared with the advisories. Run it on a machine that"
+    " reaches https://pypi.org, or on a checkout of https://github.com/pypa/advisory-database:"
+    " make audit ADVISORIES=folder"
+)
 # Advisories that do not apply to us, each with the reason.
 ACCEPTED: dict[str, str] = {}
 
@@ -46,6 +53,7 @@ class Finding:
 
     package: str
     reason: str
+    is_checked: bool = True
 
 
 def pins(file: Path) -> list[tuple[str, str]]:
@@ -75,7 +83,8 @@ def findings(pinned: Sequence[tuple[str, str]], report: Mapping[str, Any]) -> li
     for name, version in pinned:
         if (name, version) not in checked:
             reason = reasons.get(name, "it is not in the report")
-            found.append(Finding(f"{name} {version}", f"could not be checked: {reason}"))
+            reason = reason.removesuffix(f": {name} ({version})")  # so that equal reasons are printed once
+            found.append(Finding(f"{name} {version}", f"could not be checked: {reason}", is_checked=False))
     return found
 
 
@@ -102,7 +111,7 @@ def _audit(pinned: Sequence[tuple[str, str]], service: Sequence[str]) -> list[Fi
             report = json.loads(output.read_text("utf-8"))
         except (OSError, ValueError):
             last = (ended.stderr.strip().splitlines() or ["no output"])[-1]
-            return [Finding("all packages", f"could not be checked: {last}")]
+            return [Finding(f"{len(pinned)} packages", f"could not be checked: {last}", is_checked=False)]
     return findings(pinned, report)
 
 
@@ -178,15 +187,29 @@ def served(folder: Path) -> Iterator[str]:
         server.server_close()
 
 
+def lines(found: Sequence[Finding]) -> list[str]:
+    """Return a line for each reason, with the first packages that have it."""
+    reasons = {one.reason: [other.package for other in found if other.reason == one.reason] for one in found}
+    return [f"{_some(packages)}: {reason}" for reason, packages in reasons.items()]
+
+
+def _some(packages: Sequence[str]) -> str:
+    more = f" and {len(packages) - _NAMED_MAX} more" if len(packages) > _NAMED_MAX else ""
+    return ", ".join(packages[:_NAMED_MAX]) + more
+
+
 def audit_all(files: Sequence[Path], service: Sequence[str] = ()) -> int:
     """Audit files, and print what was found. Return the exit code."""
-    failed = False
+    failed = unchecked = False
     for file in files:
         count, found = audit(file, service)
         failed = failed or bool(found)
+        unchecked = unchecked or not all(one.is_checked for one in found)
         print(f"onceward: {file.name}: {count} packages, {len(found)} findings", flush=True)
-        for one in found:
-            print(f"onceward: {file.name}: {one.package}: {one.reason}", file=sys.stderr, flush=True)
+        for line in lines(found):
+            print(f"onceward: {file.name}: {line}", file=sys.stderr, flush=True)
+    if unchecked:
+        print(_UNCHECKED, file=sys.stderr, flush=True)
     return 1 if failed else 0
 
 

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.audit import ROOT, findings, main, pins
+from tests.audit import ROOT, findings, lines, main, pins
 
 ADVISORY = """\
 id: PYSEC-2014-8
@@ -62,13 +62,18 @@ def test_a_service_that_does_not_answer_fails(tmp_path: Path, capfd: pytest.Capt
     file = requirements(tmp_path, "jinja2==3.1.6")
 
     assert main([file, "--osv-url", url]) == 1
-    assert "could not be checked" in capfd.readouterr().err
+    shown = capfd.readouterr().err
+    assert "could not be checked" in shown
+    assert "make audit ADVISORIES=folder" in shown
 
 
 def test_a_package_that_cannot_be_checked_fails() -> None:
     """pip-audit itself exits with 0 for a report like this."""
     report = {
-        "dependencies": [{"name": "a", "skip_reason": "not found on PyPI"}, {"name": "b", "version": "1", "vulns": []}]
+        "dependencies": [
+            {"name": "a", "skip_reason": "not found on PyPI: a (1)"},
+            {"name": "b", "version": "1", "vulns": []},
+        ]
     }
 
     found = findings([("a", "1"), ("b", "1"), ("b", "2")], report)
@@ -77,6 +82,25 @@ def test_a_package_that_cannot_be_checked_fails() -> None:
         ("a 1", "could not be checked: not found on PyPI"),
         ("b 2", "could not be checked: it is not in the report"),
     ]
+
+
+def test_packages_with_the_same_finding_share_a_line() -> None:
+    """Without the network, hundreds of equal lines would hide what to do."""
+    packages = [(f"package-{number}", "1") for number in range(9)]
+    report = {"dependencies": [{"name": name, "skip_reason": f"not found: {name} (1)"} for name, _ in packages]}
+
+    (line,) = lines(findings(packages, report))
+
+    assert line.startswith("package-0 1, package-1 1, ")
+    assert line.endswith(" and 4 more: could not be checked: not found")
+
+
+def test_a_service_that_knows_all_packages_passes(advisories: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = requirements(advisories, "jinja2==3.1.6", "click==8.5.1")
+
+    assert main([file, "--advisories", str(advisories)]) == 0
+    shown = capfd.readouterr()
+    assert (shown.out, shown.err) == ("onceward: some.txt: 2 packages, 0 findings\n", "")
 
 
 def test_old_advisories_prove_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

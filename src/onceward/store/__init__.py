@@ -247,7 +247,10 @@ class Store(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Forget connections inherited through a fork without using them. The next use opens new ones."""
+        """Forget connections inherited through a fork without using them, and close those that this process opened.
+
+        The next use opens new ones.
+        """
         ...
 
     def close(self) -> None:

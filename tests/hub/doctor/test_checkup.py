@@ -134,12 +134,12 @@ FAULTS: dict[str, tuple[Callable[[Config], object], dict[str, Level], str]] = {
     "a doubt": (
         lambda config: _held(config, lambda ledger, claim: ledger.blocking.doubt(claim)),
         {"doubts": Level.WARNING},
-        "1 claims are in doubt, the oldest since 0.0 hours",
+        "1 claim is in doubt, the oldest since 0.0 hours",
     ),
     "a claim without a holder": (
         lambda config: _held(config, lambda ledger, claim: ledger.blocking.lapse(claim)),
         {"lapsed": Level.WARNING},
-        "1 claims that must not be repeated",
+        "have lost their holder, and are not in doubt yet: 1",
     ),
     "test mode": (_in_test_mode, {"test-mode": Level.WARNING}, "ingest test-mode off"),
     "no database": (

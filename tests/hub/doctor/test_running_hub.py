@@ -50,7 +50,7 @@ def test_a_running_hub_is_checked_and_its_doubts_and_missing_tokens_are_named(
         _doubt(data)
         assert wrong(list(check_hub(hub.url, None))) == {"doubts": Level.WARNING}
         assert main(["doctor", "--hub", hub.url]) == 1
-        assert "warning  doubts: 1 claims are in doubt" in capsys.readouterr().out
+        assert "warning  doubts: 1 claim is in doubt" in capsys.readouterr().out
         _with_token(hub, data, capsys)
 
 

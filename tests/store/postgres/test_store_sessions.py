@@ -373,3 +373,14 @@ def test_a_forked_child_opens_its_own_session_and_leaves_the_parents_open(url: s
     done = subprocess.run([sys.executable, "-c", _FORK, url], capture_output=True, text=True, check=False, timeout=60)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_store_abandoned_in_the_process_that_opened_it_closes_its_session(store: PostgresStore) -> None:
+    """Nothing would ever close it, and the server's connections are limited."""
+    store.read([])
+    driver = store.connection.driver
+    assert driver is not None
+
+    store.abandon()
+
+    assert driver.closed

@@ -111,7 +111,8 @@ def _claims(store: Store, now: float) -> Iterator[CheckResult]:
     if doubts:
         oldest = min(doubts, key=lambda entry: entry.claimed_at)
         age = now - oldest.claimed_at / 1_000_000
-        detail = f"{len(doubts)} claims are in doubt, the oldest since {age / 3600:.1f} hours"
+        claims = "1 claim is" if len(doubts) == 1 else f"{len(doubts)} claims are"
+        detail = f"{claims} in doubt, the oldest since {age / 3600:.1f} hours"
         advice = "onceward claims list --status in_doubt --oldest, then onceward claims resolve"
         found = problem if age > DOUBT_SECONDS_MAX else warning
         yield found("doubts", detail, advice, count=len(doubts), oldest_seconds=age)
@@ -121,7 +122,7 @@ def _claims(store: Store, now: float) -> Iterator[CheckResult]:
     if lapsed:
         yield warning(
             "lapsed",
-            f"{len(lapsed)} claims that must not be repeated have lost their holder, and are not in doubt yet",
+            f"claims that must not be repeated have lost their holder, and are not in doubt yet: {len(lapsed)}",
             "start the hub, or ledger.purge_every in the application: it puts them in doubt",
             count=len(lapsed),
         )

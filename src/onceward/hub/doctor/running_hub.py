@@ -129,13 +129,14 @@ def _doubts(hub: BlockingHub, clock: Callable[[], float]) -> Iterator[CheckResul
         yield ok("doubts", "no claim is in doubt", count=0)
         return
     age = clock() - datetime.fromisoformat(page.claims[0].claimed_at).timestamp()
-    count = f"{'at least ' if page.has_more else ''}{len(page.claims)}"
+    count = len(page.claims)
+    claims = "1 claim is" if count == 1 else f"{'at least ' if page.has_more else ''}{count} claims are"
     found = problem if age > DOUBT_SECONDS_MAX else warning
     yield found(
         "doubts",
-        f"{count} claims are in doubt, the oldest since {age / 3600:.1f} hours",
+        f"{claims} in doubt, the oldest since {age / 3600:.1f} hours",
         "onceward claims list --status in_doubt --oldest, then onceward claims resolve",
-        count=len(page.claims),
+        count=count,
         oldest_seconds=age,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -72,6 +73,7 @@ class PostgresConnection:
         self._closed = False
         self._dropped = False  # whether the connection, not the statement, caused the last failure
         self.driver: TimeoutConnection | None = None
+        self._opened_by = os.getpid()  # the process that opened it
         self._cursor: DriverCursor | None = None
 
     def query(
@@ -182,6 +184,7 @@ class PostgresConnection:
         except BaseException:
             connection.close()
             raise
+        self._opened_by = os.getpid()
         return connection
 
     def _prepare(self, connection: TimeoutConnection) -> None:
@@ -204,10 +207,11 @@ class PostgresConnection:
             connection.close()
 
     def abandon(self) -> None:
-        self._lost()
-        if self.driver is not None:
+        """Forget a connection of the parent process, or close one of this process."""
+        if self.driver is not None and self._opened_by != os.getpid():
             _inherited.append(self.driver)
             self.driver = self._cursor = None
+        self.drop()
 
     def close(self) -> None:
         self._closed = True
