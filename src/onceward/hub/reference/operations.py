@@ -43,7 +43,7 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DocumentedResponse:
     """A response of an operation.
 
     Attributes:
@@ -70,7 +70,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class DocumentedOperation:
     """A method of a path. `has_key` is whether it takes an idempotency key, `is_stream` whether it sends events."""
 
     anchor: str
@@ -82,7 +82,7 @@ class Operation:
     scopes: list[str]
     parameters: list[Field]
     body: Body | None
-    answers: list[Answer]
+    responses: list[DocumentedResponse]
     has_key: bool
     is_stream: bool
 
@@ -103,7 +103,7 @@ class Operation:
         return " \\\n  ".join(lines)
 
 
-def operations_of(document: Json) -> Iterator[Operation]:
+def operations_of(document: Json) -> Iterator[DocumentedOperation]:
     """Return the operations of a document, in its order."""
     components = document.get("components") or {}
     schemas = Schemas(components.get("schemas") or {})
@@ -114,7 +114,7 @@ def operations_of(document: Json) -> Iterator[Operation]:
                 yield _operation(schemas, method.upper(), path, operation, shared)
 
 
-def _operation(schemas: Schemas, method: str, path: str, operation: Json, shared: list[Any]) -> Operation:
+def _operation(schemas: Schemas, method: str, path: str, operation: Json, shared: list[Any]) -> DocumentedOperation:
     parameters = [
         schemas.field_of(
             str(one.get("name")),
@@ -126,11 +126,11 @@ def _operation(schemas: Schemas, method: str, path: str, operation: Json, shared
         for one in (*shared, *(operation.get("parameters") or ()))
         if isinstance(one, Mapping) and "name" in one
     ]
-    answers = [_answer(schemas, str(status), one) for status, one in (operation.get("responses") or {}).items()]
+    responses = [_response(schemas, str(status), one) for status, one in (operation.get("responses") or {}).items()]
     scopes = dict.fromkeys(
         str(scope) for one in operation.get("security") or () for several in one.values() for scope in several
     )
-    return Operation(
+    return DocumentedOperation(
         anchor=_NOT_IN_ANCHORS.sub("-", f"{method} {path}".lower()).strip("-"),
         method=method,
         path=path,
@@ -140,9 +140,9 @@ def _operation(schemas: Schemas, method: str, path: str, operation: Json, shared
         scopes=list(scopes),
         parameters=parameters,
         body=_body(schemas, operation.get("requestBody")),
-        answers=sorted(answers, key=lambda one: one.status),
+        responses=sorted(responses, key=lambda one: one.status),
         has_key=any(one.place == "header" and one.name.lower() == KEY_HEADER.lower() for one in parameters),
-        is_stream=any(_STREAM in one.media_types for one in answers),
+        is_stream=any(_STREAM in one.media_types for one in responses),
     )
 
 
@@ -166,17 +166,17 @@ def _body(schemas: Schemas, body: Any) -> Body | None:
     )
 
 
-def _answer(schemas: Schemas, status: str, answer: Json) -> Answer:
-    content = answer.get("content") or {}
+def _response(schemas: Schemas, status: str, response: Json) -> DocumentedResponse:
+    content = response.get("content") or {}
     is_problem = PROBLEM_MEDIA_TYPE in content
     codes = [problem.code_of(int(status))] if is_problem and status.isdecimal() else []
     codes += list(content[PROBLEM_MEDIA_TYPE].get("examples") or ()) if is_problem else []
     own = content.get(JSON) or {}
-    return Answer(
+    return DocumentedResponse(
         status=status,
-        about=block(answer.get("description")),
+        about=block(response.get("description")),
         codes=list(dict.fromkeys(codes)),
-        headers=[(name, block(one.get("description"))) for name, one in (answer.get("headers") or {}).items()],
+        headers=[(name, block(one.get("description"))) for name, one in (response.get("headers") or {}).items()],
         media_types=list(content),
         example=_as_text(_example(schemas, own, JSON)) if own.get("schema") else "",
         fields=schemas.fields_of(own.get("schema")) if own.get("schema") else [],

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from onceward.hub.console.assets import asset_url
 from onceward.hub.reference.markdown import block, line
-from onceward.hub.reference.operations import Operation, operations_of
+from onceward.hub.reference.operations import DocumentedOperation, operations_of
 
 # Stands for the address of the hub, which differs from request to request.
 _ADDRESS = "HUB-ADDRESS"
@@ -41,7 +41,7 @@ class ReferencePage:
 
 def render(document: Mapping[str, Any]) -> str:
     """Render a document to a page, in which `HUB-ADDRESS` stands for the address of the hub."""
-    groups: dict[str, list[Operation]] = {}
+    groups: dict[str, list[DocumentedOperation]] = {}
     for one in operations_of(document):
         groups.setdefault(one.group, []).append(one)
     info = document.get("info") or {}
