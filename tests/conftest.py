@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from _pytest.nodeid import coerce_node_id
 from hypothesis import HealthCheck, settings
 from tests.backends import BACKENDS, FOUR, Backend, Opener, Servers
+from tests.forked_python import FOLDER
 
 from onceward.testing import PinnedClock
 
@@ -43,6 +47,13 @@ SERVER_WORDS = ("postgres", "redis", "valkey", "s3")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--one-store", action="store_true", help="leave out tests that need PostgreSQL, Redis or S3")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder in which all workers find the process that forks Python processes."""
+    if FOLDER not in os.environ:
+        os.environ[FOLDER] = tempfile.mkdtemp(prefix="onceward-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(FOLDER)))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -75,7 +75,7 @@ def test_the_rerun_is_green_and_names_the_tests_if_they_pass_alone(tmp_path: Pat
 
     run = subprocess.run(
         [sys.executable, "-m", "tests.again"],
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
     assert run.returncode == ended, run.stdout + run.stderr

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.forked_python import forked_python
 from tests.hub.hub_process import running_hub
 from tests.markdown import DO_NOT_RUN, PRINTS, blocks
 from tests.servers.postgres import PostgresServer
@@ -23,9 +24,23 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 SKILL = EXAMPLES.parent / "src" / "onceward" / ".agents" / "skills" / "onceward" / "SKILL.md"
 
 
+# Imported by several examples and by the processes that they start.
+IMPORTS = (
+    "onceward.hub.app",
+    "onceward.hub.server.serve",
+    "onceward.cli.commands.serve",
+    "onceward.cli.commands.mcp",
+    "mcp.server",
+    "langchain",
+    "langgraph.graph",
+    "pydantic_ai",
+    "agents",
+)
+
+
 def output_of(name: str, folder: Path, **environment: str) -> list[str]:
     """Run a file, or the `__main__.py` of a folder."""
-    command = [sys.executable, str(EXAMPLES / name)]
+    command = [forked_python(*IMPORTS), str(EXAMPLES / name)]
     env = {**os.environ, **environment}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -246,7 +261,7 @@ def test_topics_on_a_hub_have_no_duplicates(tmp_path: Path) -> None:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("data")
     # Port 0: the system chooses, and the log tells. A port found free beforehand may be taken by then.
-    command = [sys.executable, "-m", "examples.demo", "fastapi", "--port", "0", "--data-dir", str(folder)]
+    command = [forked_python(*IMPORTS), "-m", "examples.demo", "fastapi", "--port", "0", "--data-dir", str(folder)]
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, cwd=EXAMPLES.parent) as process:
         assert process.stderr is not None
         found = None

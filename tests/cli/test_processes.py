@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.forked_python import forked_python
 from tests.hub.hub_process import environment
 from tests.servers.scripted_http import Cut, Hold, ScriptedResponse, Step, head, scripted
 from tests.waiting import SECONDS_MAX, until
@@ -22,7 +23,12 @@ ONCEWARD = (sys.executable, "-m", "onceward")
 
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [*ONCEWARD, *map(str, arguments)], cwd=cwd, env=environment(), capture_output=True, timeout=60, check=False
+        [forked_python("onceward.cli.commands.serve"), "-m", "onceward", *map(str, arguments)],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
 
 

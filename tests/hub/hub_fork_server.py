@@ -25,6 +25,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NoReturn, Self
 
+from tests.forked_python.server import end_after
+
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
 # A request: the environment is the largest part of it.
@@ -186,7 +188,7 @@ def become_hub(request: Mapping[str, object], reads: int, writes: int, status: i
     sys.argv[1:] = arguments
     with socket.socket(fileno=status) as answers:
         answers.send(str(os.getpid()).encode())
-    sys.exit(main(arguments))
+    end_after(lambda: sys.exit(main(arguments)))
 
 
 if __name__ == "__main__":

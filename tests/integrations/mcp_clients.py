@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+from tests.forked_python import forked_python
 
 NEWEST = LATEST_MODERN_VERSION
 OLDEST = HANDSHAKE_PROTOCOL_VERSIONS[0]
@@ -71,7 +71,8 @@ def over_stdio(folder: Path) -> AbstractAsyncContextManager[Any]:
 def python_server(*arguments: str) -> StdioServerParameters:
     """A Python process that imports the same source as this one: a client passes on few variables by itself."""
     env = {name: value for name in ("PYTHONPATH",) if (value := os.environ.get(name)) is not None}
-    return StdioServerParameters(command=sys.executable, args=list(arguments), env=env)
+    command = forked_python("mcp.server", "onceward.integrations.mcp", "onceward.store.sqlite")
+    return StdioServerParameters(command=command, args=list(arguments), env=env)
 
 
 @asynccontextmanager

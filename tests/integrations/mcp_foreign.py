@@ -111,5 +111,5 @@ def foreign_server(folder: Path) -> MCPServer:
 
 if __name__ == "__main__":
     # For tests that kill the process that started this one.
-    (Path(sys.argv[1]) / "parent").write_text(str(os.getppid()))
+    (Path(sys.argv[1]) / "parent").write_text(os.environ["STARTED_BY"])
     foreign_server(Path(sys.argv[1])).run("stdio")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import re
 import subprocess
-import sys
 
 import pytest
 from packaging.requirements import Requirement
+from tests.forked_python import forked_python
+from tests.test_examples import IMPORTS
 
-# A prelude that makes `import sqlalchemy` fail, as in a process without the extras.
+# A prelude that makes `import sqlalchemy` fail, as in a process without the extras. The process is forked from one that has
+# imported some packages: it forgets the blocked ones, and imports Onceward itself again.
 BLOCK = """
 import sys
+
+for name in list(sys.modules):
+    if name.split(".")[0] in {"onceward", *BLOCKED}:
+        del sys.modules[name]
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
@@ -49,14 +56,20 @@ def modules_without(*installed: set[str]) -> set[str]:
     there = set[str]().union(*installed)
     return {
         module
-        for module, distributions in importlib.metadata.packages_distributions().items()
+        for module, distributions in packages_distributions().items()
         if not {re.sub(r"[-_.]+", "-", one).lower() for one in distributions} & there
     }
 
 
+# It reads the metadata of every installed package.
+packages_distributions = functools.cache(importlib.metadata.packages_distributions)
+
+
 def run(blocked: set[str], program: str) -> subprocess.CompletedProcess[str]:
     text = f"BLOCKED = {blocked!r}\n{BLOCK}\n{program}"
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [forked_python(*IMPORTS), "-c", text], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 PLAIN = needed_by("onceward")

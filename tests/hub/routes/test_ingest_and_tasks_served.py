@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from tests.forked_python import forked_python
 from tests.hub.hub_process import RunningHub, environment, running_hub
 from tests.hub.tasks_hub import UPLOADS, form
 from tests.waiting import until
@@ -175,7 +175,7 @@ class uploading:  # noqa: N801  # used as a function
 
 
 def collected(data_dir: Path, how: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "onceward", "admin", "gc-blobs", how, "--grace", "0", "--json"]
+    command = [forked_python("onceward.hub.app"), "-m", "onceward", "admin", "gc-blobs", how, "--grace", "0", "--json"]
     done = subprocess.run(
         [*command, "--data-dir", str(data_dir)], env=environment(), stdout=subprocess.PIPE, check=True, text=True
     )

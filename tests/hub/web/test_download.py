@@ -75,10 +75,10 @@ def test_a_file_name_cannot_break_out_of_its_header(filename: str | None, header
 @pytest.mark.parametrize("blanks", [" " * 60_000, "\t \r" * 20_000], ids=["blanks", "mixed"])
 @pytest.mark.parametrize("form", ["bytes={}x", "bytes{}=0-1x", "bytes=0{}-1x", "{}", "bytes=0-1{}"])
 def test_a_range_header_of_sixty_kilobytes_is_ignored_at_once(form: str, blanks: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     assert wanted_part(form.format(blanks), None, TAG, 100) == WholeContent()
 
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 def test_a_range_header_at_the_limit_is_read() -> None:

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.stdio import stdio_client
 from mcp.types import ElicitResult, ImageContent
+from tests.forked_python import forked_python
 from tests.integrations.mcp_clients import NEWEST, OLDEST, connected, python_server
 from tests.integrations.mcp_shop import effects
 from tests.waiting import soon, until
@@ -56,7 +56,8 @@ effect = "irreversible"
 def command(folder: Path) -> list[str]:
     config = folder / "wrap.toml"
     config.write_text(CONFIG.format(folder=folder))
-    return ["-m", "onceward", "mcp", "wrap", "--config", str(config), "--", sys.executable, str(FOREIGN), str(folder)]
+    foreign = [forked_python("mcp.server"), str(FOREIGN), str(folder)]
+    return ["-m", "onceward", "mcp", "wrap", "--config", str(config), "--", *foreign]
 
 
 @asynccontextmanager
@@ -174,7 +175,10 @@ class Raw:
 
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, *command(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            [forked_python("onceward.cli.commands.mcp"), *command(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
         )
         self.send(
             "initialize", {"protocolVersion": OLDEST, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}

