@@ -24,6 +24,16 @@ def test_a_file_is_served_and_loads_nothing_from_elsewhere(client: Client, name:
     assert "://" not in found.text.replace("http://www.w3.org/2000/svg", "")
 
 
+def test_a_module_without_a_version_is_revalidated_so_that_an_upgrade_mixes_no_old_and_new_ones(client: Client) -> None:
+    first = client.get("/console/static/request.js")
+    again = client.get("/console/static/request.js", headers={"If-None-Match": first.headers["etag"]})
+    after_an_upgrade = client.get("/console/static/request.js", headers={"If-None-Match": '"old"'})
+
+    assert first.headers["cache-control"] == again.headers["cache-control"] == "public, no-cache"
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert (after_an_upgrade.status_code, after_an_upgrade.content) == (200, first.content)
+
+
 def test_only_these_files_are_served(client: Client) -> None:
     for name in ("reference.html", "..%2fconsole.py", "layout.html"):
         assert client.get(f"/console/static/{name}").status_code == 404

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceward.errors import NotFound
+from onceward.hub.web.download import is_unchanged
 
 _MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 # The API reference has its own folder.
@@ -20,7 +21,8 @@ _FILES = {
 }
 # A changed file has another address, so that a browser may keep it.
 _KEEP = "public, max-age=31536000, immutable"
-_SHORT = "public, max-age=60"
+# A script imports others by an address without a version: after an upgrade, old and new scripts must not run together.
+_REVALIDATE = "public, no-cache"
 
 
 async def asset(request: Request) -> Response:
@@ -29,8 +31,11 @@ async def asset(request: Request) -> Response:
     folder = next((folder for folder in _FOLDERS if name in _FILES[folder]), None)
     if folder is None:
         raise NotFound(f"the file {name!r} does not exist under /console/static/")
-    kept = request.query_params.get("v") == digest_of(name)
-    headers = {"cache-control": _KEEP if kept else _SHORT}
+    digest = digest_of(name)
+    kept = request.query_params.get("v") == digest
+    headers = {"etag": f'"{digest}"', "cache-control": _KEEP if kept else _REVALIDATE}
+    if is_unchanged(request.headers.get("if-none-match"), headers["etag"]):
+        return Response(status_code=304, headers=headers)
     return Response(_content(folder, name), media_type=_MEDIA_TYPES[name.rpartition(".")[2]], headers=headers)
 
 
