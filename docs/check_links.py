@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -31,6 +32,8 @@ def problem_of(url: str) -> str:
         return "" if error.code in REFUSES_PROGRAMS else str(error)
     except OSError as error:
         return str(error)
+    except HTTPException as error:
+        return f"{type(error).__name__}: {str(error).strip()}"
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ from packaging.version import InvalidVersion, Version
 ROOT = Path(__file__).parent.parent
 # Advisories are published daily. An older folder misses what an attacker has read about.
 ADVISORIES_DAYS_MAX = 14
-# Of packages with the same finding, so many are named: without the network, all have the same.
+# Packages named per finding: without the network, all packages have the same one.
 _NAMED_MAX = 5
 _UNCHECKED = (
     "onceward: the audit failed, because some packages were not compared with the advisories. Run it on a machine that"

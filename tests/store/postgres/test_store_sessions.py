@@ -376,7 +376,7 @@ def test_a_forked_child_opens_its_own_session_and_leaves_the_parents_open(url: s
 
 
 def test_a_store_abandoned_in_the_process_that_opened_it_closes_its_session(store: PostgresStore) -> None:
-    """Nothing would ever close it, and the server's connections are limited."""
+    """Otherwise the session stays open, and the server's connections are limited."""
     store.read([])
     driver = store.connection.driver
     assert driver is not None

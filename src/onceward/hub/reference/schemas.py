@@ -26,7 +26,7 @@ _LIMITS = {
     "minItems": "at least {} items",
     "maxItems": "at most {} items",
 }
-# A longer limit means that there is none.
+# A larger limit is not shown, because no request reaches it.
 _LIMIT_MAX = 2**53 - 1
 
 
@@ -63,7 +63,7 @@ class Schemas:
     by_name: Json
 
     def resolve(self, schema: Any) -> dict[str, Any]:
-        """Follow references. What is not a schema, or refers to nothing, becomes the schema that allows everything."""
+        """Follow references. Anything that does not lead to a schema becomes the one that allows every value."""
         found: dict[str, Any] = dict(schema) if isinstance(schema, Mapping) else {}
         for _ in range(_DEPTH_MAX):
             reference = found.pop("$ref", None)
