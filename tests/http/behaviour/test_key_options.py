@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.http.both_sides import SIDES, Answer, Effects, GuardedApp, guarded_app
 
 from onceward.http import Refusal, Rule, first_of, header, json_field, query
@@ -185,6 +186,32 @@ def test_only_the_bytes_of_the_body_are_compared(start: Start) -> None:
     assert refusal(app.send(body=b'{"a": 1}', key="k", headers=JSON)) == (422, "unprocessable")
 
 
+def form(boundary: str, value: str = "1") -> dict[str, Any]:
+    part = f'Content-Disposition: form-data; name="a"\r\n\r\n{value}'
+    return {
+        "body": f"--{boundary}\r\n{part}\r\n--{boundary}--\r\n".encode(),
+        "headers": {"Content-Type": f"multipart/form-data; boundary={boundary}"},
+    }
+
+
+def test_under_json_a_form_is_compared_by_its_parts(start: Start) -> None:
+    app = start(compare="json")
+
+    app.send(key="k", **form("one"))
+
+    assert app.send(key="k", **form("two")).replayed
+    assert refusal(app.send(key="k", **form("one", "2"))) == (422, "unprocessable")
+
+
+def test_where_only_the_bytes_are_compared_so_are_those_of_a_form(start: Start) -> None:
+    app = start(compare="body")
+
+    app.send(key="k", **form("one"))
+
+    assert app.send(key="k", **form("one")).replayed
+    assert refusal(app.send(key="k", **form("two"))) == (422, "unprocessable")
+
+
 # scope=
 
 
@@ -280,6 +307,19 @@ def test_a_refused_key_never_runs_again_after_its_retention(start: Start, effect
     assert len(effects.runs) == 2
 
 
+def test_a_key_after_its_retention_is_counted_as_expired_and_not_as_a_replay(start: Start) -> None:
+    clock, registry = PinnedClock(), CollectorRegistry()
+    app = start(store=MemoryStore(clock=clock), after_retention="refuse", retain_seconds=60.0, metrics=registry)
+    app.send(body=b"1", key="k")
+
+    clock.advance(61)
+    app.send(body=b"1", key="k")
+
+    assert registry.get_sample_value("idempotency_check_total", {"status": "expired"}) == 1
+    assert registry.get_sample_value("idempotency_check_total", {"status": "duplicate_completed"}) == 0
+    assert registry.get_sample_value("idempotency_cache_hit_total") == 0
+
+
 def test_a_route_may_refuse_keys_that_its_middleware_frees(start: Start, effects: Effects) -> None:
     clock = PinnedClock()
     app = start(Rule(after_retention="refuse", store=False), MemoryStore(clock=clock), retain_seconds=60.0)
@@ -318,6 +358,15 @@ def test_retries_of_a_known_key_are_never_limited(start: Start, effects: Effects
 
     assert answers == [200, 200, 200]
     assert app.send(body=b"1", key="b").status == 429
+
+
+def test_a_retry_that_runs_again_does_not_count_as_a_new_key(start: Start, effects: Effects) -> None:
+    app = start(max_keys_per_principal=2)
+    effects.replies = [(500, {"Content-Type": "text/plain"}, b"")] * 2
+
+    assert [app.send(body=b"1", key="a").status for _ in range(3)] == [500, 500, 200]
+
+    assert [app.send(body=b"1", key=key).status for key in "bc"] == [200, 429]
 
 
 def test_a_replay_or_a_refusal_does_not_count_as_a_new_key(start: Start) -> None:
