@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from tests.http.both_sides import SIDES, Answer, Effects, GuardedApp, guarded_app
 
 from onceward.http import Refusal, Rule, first_of, header, json_field, query
+from onceward.http.webhooks import github
 from onceward.ledger import Ledger
 from onceward.store.memory import MemoryStore
 from onceward.testing import PinnedClock
@@ -398,3 +399,18 @@ def test_anonymous_callers_are_limited_by_address_and_others_by_name(start: Star
 
 def keys_in(ledger: Ledger) -> set[str]:
     return {entry.key for entry in ledger.blocking.scan().entries}
+
+
+# webhook=
+
+
+@pytest.mark.parametrize("status", [302, 404, 500])
+def test_only_a_success_of_a_webhook_is_stored(start: Start, effects: Effects, status: int) -> None:
+    app = start(Rule(webhook=github()))
+    effects.replies = [(status, {"Content-Type": "text/plain"}, b"")]
+    delivery = {"X-GitHub-Delivery": "d1"}
+
+    answers = [app.send("/ruled", b"{}", headers=delivery) for _ in range(3)]
+
+    assert [(answer.status, answer.replayed) for answer in answers] == [(status, False), (200, False), (200, True)]
+    assert app.send("/ruled/two", b"{}", headers=delivery).body == b"3", "another endpoint gets the delivery too"
