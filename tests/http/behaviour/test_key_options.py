@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -105,6 +106,26 @@ def test_a_required_key_in_the_body_is_named_in_the_refusal(start: Start, effect
     assert refusal(answer) == (400, "badRequest")
     assert "the header X-Id or the JSON field id" in json.loads(answer.body)["detail"]
     assert refusal(app.send("/ruled", b'{"id":[]}')) == (400, "badRequest")
+    assert not effects.runs
+
+
+@pytest.mark.parametrize(
+    ("source", "sent", "field"),
+    [
+        (header("Webhook-Id"), {"headers": {"Webhook-Id": "a b"}}, "Webhook-Id"),
+        (query("delivery"), {"query": "delivery="}, "delivery"),
+        (json_field("event.id"), {"body": b'{"event":{"id":true}}'}, "event.id"),
+        (first_of(header("X-A"), query("b")), {"query": "b="}, "the header X-A or the query parameter b"),
+    ],
+)
+def test_a_refusal_names_the_field_that_must_have_the_key(
+    start: Start, effects: Effects, source: Any, sent: dict[str, Any], field: str
+) -> None:
+    app = start(Rule(key=source, required=True))
+
+    for answer in (app.send("/ruled"), app.send("/ruled", **sent)):
+        assert refusal(answer) == (400, "badRequest")
+        assert [error["field"] for error in json.loads(answer.body)["errors"]] == [field]
     assert not effects.runs
 
 
@@ -286,6 +307,42 @@ def test_the_key_of_another_source_is_echoed_and_an_echo_of_the_handler_is_kept(
 
     assert app.send("/ruled", b'{"id":"b1"}', "unrelated").headers["idempotency-key"] == "b1"
     assert app.send("/ruled", b'{"id":"b2"}').headers["idempotency-key"] == "own"
+
+
+# Changing the options between two attempts
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"namespace": "other"}),
+        ({}, {"principal": lambda _request: "ann"}),
+        ({}, {"scope": "endpoint"}),
+        ({"key": header("X-A")}, {"key": header("X-B")}),
+    ],
+)
+def test_another_namespace_principal_scope_or_key_is_a_new_key_space(
+    start: Start, effects: Effects, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    store, sent = MemoryStore(), {"X-A": "1", "X-B": "2"}
+    start(store=store, **before).send(body=b"1", key="k", headers=sent)
+
+    answer = start(store=store, **after).send(body=b"1", key="k", headers=sent)
+
+    assert (answer.status, answer.replayed, len(effects.runs)) == (200, False, 2)
+
+
+@pytest.mark.parametrize(("before", "after"), [*itertools.permutations(("bytes", "body", "json"), 2)])
+def test_a_retry_that_spans_a_change_of_the_comparison_gets_422(
+    start: Start, effects: Effects, before: str, after: str
+) -> None:
+    store = MemoryStore()
+    start(store=store, compare=before).send(body=b'{"a":1}', key="k", headers=JSON)
+
+    answer = start(store=store, compare=after).send(body=b'{"a":1}', key="k", headers=JSON)
+
+    assert refusal(answer) == (422, "unprocessable")
+    assert len(effects.runs) == 1
 
 
 # after_retention=
