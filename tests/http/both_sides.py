@@ -51,12 +51,13 @@ class GuardedApp:
     def __init__(
         self, side: str, handler: Callable[[str, bytes], Reply], store: Store | Ledger, **options: Any
     ) -> None:
+        options = {"metrics": False, **options}
         self._asgi: IdempotencyMiddleware | None = None
         self._wsgi: WSGIIdempotencyMiddleware | None = None
         if side == "asgi":
-            self._asgi = IdempotencyMiddleware(_asgi(handler), store, metrics=False, **options)
+            self._asgi = IdempotencyMiddleware(_asgi(handler), store, **options)
         else:
-            self._wsgi = WSGIIdempotencyMiddleware(_wsgi(handler), store, metrics=False, **options)
+            self._wsgi = WSGIIdempotencyMiddleware(_wsgi(handler), store, **options)
 
     @property
     def ledger(self) -> Ledger:

@@ -184,11 +184,11 @@ def wrong_digest(header: str = "Content-Digest") -> Response:
     return problem(400, detail, errors=((header, detail),))
 
 
-def key_required(source: str = "the header Idempotency-Key") -> Response:
+def key_required(source: str = "the header Idempotency-Key", field: str = "Idempotency-Key") -> Response:
     """Build the response to a request without a key. `source` says in words where the key is expected."""
     detail = f"This request needs {source}."
-    return problem(400, detail, errors=(("Idempotency-Key", detail),), kind="key_required")
+    return problem(400, detail, errors=((field, detail),), kind="key_required")
 
 
-def bad_key(detail: str) -> Response:
-    return problem(400, detail, errors=(("Idempotency-Key", detail),), kind="bad_key")
+def bad_key(detail: str, field: str = "Idempotency-Key") -> Response:
+    return problem(400, detail, errors=((field, detail),), kind="bad_key")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from tests.http.both_sides import SIDES, Answer, Effects, GuardedApp, guarded_app
 
 from onceward.http import Refusal, Rule, first_of, header, json_field, query
+from onceward.http.webhooks import github
 from onceward.ledger import Ledger
 from onceward.store.memory import MemoryStore
 from onceward.testing import PinnedClock
@@ -106,6 +109,26 @@ def test_a_required_key_in_the_body_is_named_in_the_refusal(start: Start, effect
     assert not effects.runs
 
 
+@pytest.mark.parametrize(
+    ("source", "sent", "field"),
+    [
+        (header("Webhook-Id"), {"headers": {"Webhook-Id": "a b"}}, "Webhook-Id"),
+        (query("delivery"), {"query": "delivery="}, "delivery"),
+        (json_field("event.id"), {"body": b'{"event":{"id":true}}'}, "event.id"),
+        (first_of(header("X-A"), query("b")), {"query": "b="}, "the header X-A or the query parameter b"),
+    ],
+)
+def test_a_refusal_names_the_field_that_must_have_the_key(
+    start: Start, effects: Effects, source: Any, sent: dict[str, Any], field: str
+) -> None:
+    app = start(Rule(key=source, required=True))
+
+    for answer in (app.send("/ruled"), app.send("/ruled", **sent)):
+        assert refusal(answer) == (400, "badRequest")
+        assert [error["field"] for error in json.loads(answer.body)["errors"]] == [field]
+    assert not effects.runs
+
+
 def test_a_function_of_the_head_and_the_body_gives_the_key(start: Start, effects: Effects) -> None:
     def batch(head: Any, body: bytes) -> str | None:
         return f"{head.method} {head.path}?{head.query} {head.header('x-batch')} {body[:1].decode()}"
@@ -185,6 +208,32 @@ def test_only_the_bytes_of_the_body_are_compared(start: Start) -> None:
     assert refusal(app.send(body=b'{"a": 1}', key="k", headers=JSON)) == (422, "unprocessable")
 
 
+def form(boundary: str, value: str = "1") -> dict[str, Any]:
+    part = f'Content-Disposition: form-data; name="a"\r\n\r\n{value}'
+    return {
+        "body": f"--{boundary}\r\n{part}\r\n--{boundary}--\r\n".encode(),
+        "headers": {"Content-Type": f"multipart/form-data; boundary={boundary}"},
+    }
+
+
+def test_under_json_a_form_is_compared_by_its_parts(start: Start) -> None:
+    app = start(compare="json")
+
+    app.send(key="k", **form("one"))
+
+    assert app.send(key="k", **form("two")).replayed
+    assert refusal(app.send(key="k", **form("one", "2"))) == (422, "unprocessable")
+
+
+def test_where_only_the_bytes_are_compared_so_are_those_of_a_form(start: Start) -> None:
+    app = start(compare="body")
+
+    app.send(key="k", **form("one"))
+
+    assert app.send(key="k", **form("one")).replayed
+    assert refusal(app.send(key="k", **form("two"))) == (422, "unprocessable")
+
+
 # scope=
 
 
@@ -260,6 +309,42 @@ def test_the_key_of_another_source_is_echoed_and_an_echo_of_the_handler_is_kept(
     assert app.send("/ruled", b'{"id":"b2"}').headers["idempotency-key"] == "own"
 
 
+# Changing the options between two attempts
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"namespace": "other"}),
+        ({}, {"principal": lambda _request: "ann"}),
+        ({}, {"scope": "endpoint"}),
+        ({"key": header("X-A")}, {"key": header("X-B")}),
+    ],
+)
+def test_another_namespace_principal_scope_or_key_is_a_new_key_space(
+    start: Start, effects: Effects, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    store, sent = MemoryStore(), {"X-A": "1", "X-B": "2"}
+    start(store=store, **before).send(body=b"1", key="k", headers=sent)
+
+    answer = start(store=store, **after).send(body=b"1", key="k", headers=sent)
+
+    assert (answer.status, answer.replayed, len(effects.runs)) == (200, False, 2)
+
+
+@pytest.mark.parametrize(("before", "after"), [*itertools.permutations(("bytes", "body", "json"), 2)])
+def test_a_retry_that_spans_a_change_of_the_comparison_gets_422(
+    start: Start, effects: Effects, before: str, after: str
+) -> None:
+    store = MemoryStore()
+    start(store=store, compare=before).send(body=b'{"a":1}', key="k", headers=JSON)
+
+    answer = start(store=store, compare=after).send(body=b'{"a":1}', key="k", headers=JSON)
+
+    assert refusal(answer) == (422, "unprocessable")
+    assert len(effects.runs) == 1
+
+
 # after_retention=
 
 
@@ -278,6 +363,19 @@ def test_a_refused_key_never_runs_again_after_its_retention(start: Start, effect
     clock.advance(30 * 24 * 3600)
     assert app.send(body=b"1", key="k").status == 200
     assert len(effects.runs) == 2
+
+
+def test_a_key_after_its_retention_is_counted_as_expired_and_not_as_a_replay(start: Start) -> None:
+    clock, registry = PinnedClock(), CollectorRegistry()
+    app = start(store=MemoryStore(clock=clock), after_retention="refuse", retain_seconds=60.0, metrics=registry)
+    app.send(body=b"1", key="k")
+
+    clock.advance(61)
+    app.send(body=b"1", key="k")
+
+    assert registry.get_sample_value("idempotency_check_total", {"status": "expired"}) == 1
+    assert registry.get_sample_value("idempotency_check_total", {"status": "duplicate_completed"}) == 0
+    assert registry.get_sample_value("idempotency_cache_hit_total") == 0
 
 
 def test_a_route_may_refuse_keys_that_its_middleware_frees(start: Start, effects: Effects) -> None:
@@ -320,6 +418,15 @@ def test_retries_of_a_known_key_are_never_limited(start: Start, effects: Effects
     assert app.send(body=b"1", key="b").status == 429
 
 
+def test_a_retry_that_runs_again_does_not_count_as_a_new_key(start: Start, effects: Effects) -> None:
+    app = start(max_keys_per_principal=2)
+    effects.replies = [(500, {"Content-Type": "text/plain"}, b"")] * 2
+
+    assert [app.send(body=b"1", key="a").status for _ in range(3)] == [500, 500, 200]
+
+    assert [app.send(body=b"1", key=key).status for key in "bc"] == [200, 429]
+
+
 def test_a_replay_or_a_refusal_does_not_count_as_a_new_key(start: Start) -> None:
     app = start(max_keys_per_principal=2)
     app.send(body=b"1", key="a")
@@ -349,3 +456,18 @@ def test_anonymous_callers_are_limited_by_address_and_others_by_name(start: Star
 
 def keys_in(ledger: Ledger) -> set[str]:
     return {entry.key for entry in ledger.blocking.scan().entries}
+
+
+# webhook=
+
+
+@pytest.mark.parametrize("status", [302, 404, 500])
+def test_only_a_success_of_a_webhook_is_stored(start: Start, effects: Effects, status: int) -> None:
+    app = start(Rule(webhook=github()))
+    effects.replies = [(status, {"Content-Type": "text/plain"}, b"")]
+    delivery = {"X-GitHub-Delivery": "d1"}
+
+    answers = [app.send("/ruled", b"{}", headers=delivery) for _ in range(3)]
+
+    assert [(answer.status, answer.replayed) for answer in answers] == [(status, False), (200, False), (200, True)]
+    assert app.send("/ruled/two", b"{}", headers=delivery).body == b"3", "another endpoint gets the delivery too"

@@ -11,8 +11,15 @@ from tests.http.client.transports import RetryingClient
 from tests.servers.scripted_http import Cut, ScriptedResponse, scripted
 
 from onceward.errors import InvalidOption
-from onceward.http.client.policy import RetryPolicy
-from onceward.http.client.profile import CLIENT_PROFILES, code_in, shows_processed, state_path, still_runs
+from onceward.http.client.policy import RetryPolicy, worth_another_try
+from onceward.http.client.profile import (
+    CLIENT_PROFILES,
+    client_profile,
+    code_in,
+    shows_processed,
+    state_path,
+    still_runs,
+)
 
 
 def error(status: int, body: Any, **headers: str) -> ScriptedResponse:
@@ -70,6 +77,15 @@ def test_a_conflict_is_never_sent_again(call: RetryingClient, profile: str, firs
 
     assert (response.status_code, len(server.seen)) == (first.status, 1)
     assert response.content == first.body
+
+
+@pytest.mark.parametrize("profile", [None, *CLIENT_PROFILES])
+@pytest.mark.parametrize("status", [409, 425, 429, 500, 503])
+def test_a_replayed_response_is_never_sent_again(profile: str | None, status: int) -> None:
+    followed = client_profile(profile)
+
+    assert worth_another_try(status, 1.0, None, followed, followed.running, "true")
+    assert not worth_another_try(status, 1.0, "true", followed, followed.running, "true")
 
 
 def test_retry_after_of_a_profile_is_waited_for(call: RetryingClient) -> None:

@@ -122,6 +122,27 @@ def test_fields_and_forms_are_read_even_from_a_single_message() -> None:
     assert form("one").digest == form("two").digest
 
 
+@pytest.mark.parametrize("compare", ["bytes", "body", "json"])
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'),
+        ("multipart/form-data; boundary=x", b'{"a": 1}'),
+        ("application/json", b'{"a": 1}'),
+        ("text/plain", b"not json"),
+    ],
+)
+def test_a_body_is_compared_alike_in_one_message_and_in_several(compare: str, content_type: str, body: bytes) -> None:
+    rule, lines = Rule(max_body_bytes=1000, compare=compare), headers(content_type=content_type)
+
+    one, *others = (
+        as_body(read_all(ScriptedReceive(pieces), rule, lines))
+        for pieces in ([body], [body, b""], [body[:5], body[5:]])
+    )
+
+    assert {other.digest for other in others} == {one.digest}
+
+
 def test_an_unprotected_request_gets_its_body_and_then_the_servers_messages() -> None:
     async def main() -> list[Any]:
         wire = ScriptedReceive([b"a", b"b"])

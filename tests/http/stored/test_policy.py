@@ -18,6 +18,7 @@ from onceward.http.stored.policy import (
     headers_from_text,
     headers_to_text,
     keeps_status,
+    keeps_success,
 )
 
 NONE: frozenset[bytes] = frozenset()
@@ -30,6 +31,10 @@ def test_these_statuses_are_outcomes() -> None:
     kept = {status for status in range(100, 600) if keeps_status(status)}
 
     assert kept == set(range(200, 500)) - {401, 403, 408, 409, 425, 429}
+
+
+def test_only_a_success_is_an_outcome_of_a_webhook() -> None:
+    assert {status for status in range(100, 600) if keeps_success(status)} == set(range(200, 300))
 
 
 @pytest.mark.parametrize("status", sorted(RETRIABLE_STATUSES | {100, 199, 500, 502, 503, 599}))

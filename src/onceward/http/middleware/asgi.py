@@ -36,7 +36,7 @@ from onceward.http.keyed.rules import Rule, declared
 from onceward.http.middleware.handler_lookup import asgi_rule
 from onceward.http.problem import Response
 from onceward.http.request.headers import fingerprint_of, key_of, media_type_of, wait_seconds_of
-from onceward.http.request.key_source import KEY_HEADERS_SOURCE, BodyNeeded
+from onceward.http.request.key_source import KEY_HEADERS_SOURCE, BodyNeeded, field_of
 from onceward.http.response.asgi_exchange import AsgiExchange
 from onceward.http.response.replay import INTERRUPTED, client_gone, replay, send_response
 from onceward.http.response.settlement import Settlement
@@ -137,7 +137,7 @@ class IdempotencyMiddleware:
                 body = read
                 key = source.find(head, body.content())
         except InvalidKey as error:
-            await send_response(shaped_send(send, rule), problem.bad_key(str(error)))
+            await send_response(shaped_send(send, rule), problem.bad_key(str(error), field_of(source)))
             if body is not None:
                 body.close()
             return
@@ -149,7 +149,7 @@ class IdempotencyMiddleware:
         try:
             passes = rule.webhook is not None and rule.webhook.passes
             if key is None and rule.required and not (passes and body and passes(head, body.content())):
-                await send_response(shaped_send(send, rule), problem.key_required(source.name))
+                await send_response(shaped_send(send, rule), problem.key_required(source.name, field_of(source)))
                 return
             scope.setdefault(SCOPE_KEY, GUARDED)
             await self.app(scope, receive if body is None else asgi_request.receive_from(body, receive), send)

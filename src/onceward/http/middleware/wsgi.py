@@ -31,7 +31,7 @@ from onceward.http.middleware.handler_lookup import wsgi_rule
 from onceward.http.problem import Response
 from onceward.http.request.buffered_body import BodyTooLarge, BufferedBody, digest_header, promised_digest
 from onceward.http.request.headers import fingerprint_of, key_of, length_of, media_type_of, wait_seconds_of
-from onceward.http.request.key_source import KEY_HEADERS_SOURCE, BodyNeeded, RequestHead
+from onceward.http.request.key_source import KEY_HEADERS_SOURCE, BodyNeeded, RequestHead, field_of
 from onceward.http.response.recorded_stream import RecordedStream
 from onceward.http.response.replay import INTERRUPTED, REPLAYED, has_events, stored_response
 from onceward.http.response.settlement import Settlement, outcome_after_takeover
@@ -108,14 +108,14 @@ class WSGIIdempotencyMiddleware:
         except InvalidKey as error:
             if body is not None:
                 body.close()
-            return _respond(start, problem.bad_key(str(error)))
+            return _respond(start, problem.bad_key(str(error), field_of(source)))
         if key is not None:
             return self._claim(environ, rule, path, key, body, start_response)
         passes = rule.webhook is not None and rule.webhook.passes
         if rule.required and not (passes and body is not None and passes(head, body.content())):
             if body is not None:
                 body.close()
-            return _respond(start, problem.key_required(source.name))
+            return _respond(start, problem.key_required(source.name, field_of(source)))
         environ.setdefault(ENVIRON_KEY, GUARDED)
         if body is None:
             return self.app(environ, start_response)

@@ -322,6 +322,21 @@ def as_source(key: object) -> KeySource:
     )
 
 
+def field_of(source: KeySource) -> str:
+    """Return the field that the errors of a refusal name: where the key is, or else the source in words."""
+    match source:
+        case KeyHeaders():
+            return "Idempotency-Key"
+        case HeaderKey():
+            return source.header_name
+        case QueryKey():
+            return source.parameter
+        case JsonFieldKey():
+            return source.field
+        case _:
+            return source.name
+
+
 def key_text(text: str, name: str) -> str:
     """Return a key for any text. One that could not be a header value is hashed. Raises `InvalidKey` if it is empty."""
     if not text.strip():
