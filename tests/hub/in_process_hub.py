@@ -47,7 +47,13 @@ class Client:
 @contextlib.contextmanager
 def in_process_hub(config: Config) -> Iterator[Client]:
     """Its database must have been migrated."""
-    app = create_app(config)
+    with in_process_app(create_app(config)) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def in_process_app(app: App) -> Iterator[Client]:
+    """An application between its startup and its shutdown, which closes what it has opened."""
     with asyncio.Runner() as runner:
         to_app: asyncio.Queue[Message] = asyncio.Queue()
         from_app: asyncio.Queue[Message] = asyncio.Queue()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.hub.console.sample_claims import doubt, settle
+from tests.hub.in_process_hub import in_process_app
 
 from onceward import open_ledger
 from onceward.errors import NotFound
@@ -31,19 +31,16 @@ def shop(tmp_path: Path) -> Ledger:
 @pytest.mark.usefixtures("shop")
 def test_the_pages_show_the_ledger_and_those_of_a_hub_do_not_exist(tmp_path: Path) -> None:
     app = create_app(config_of(tmp_path, "onceward"))
-
-    async def visit() -> dict[str, httpx.Response]:
-        transport = httpx.ASGITransport(app, client=("127.0.0.1", 5))
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8788") as client:
-            paths = ("/", "/console/", "/console/in-doubt", "/console/operations", "/console/events", "/console/turns")
-            return {path: await client.get(path) for path in paths}
+    paths = ("/", "/console/", "/console/in-doubt", "/console/operations", "/console/events", "/console/turns")
 
     async def visit_from_elsewhere() -> httpx.Response:
         transport = httpx.ASGITransport(app, client=("203.0.113.9", 5))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8788") as client:
             return await client.get("/console/")
 
-    found = asyncio.run(visit())
+    with in_process_app(app) as client:
+        found = {path: client.get(path) for path in paths}
+        from_elsewhere = client.run(visit_from_elsewhere())
     statuses = {path: response.status_code for path, response in found.items()}
     assert statuses == {
         "/": 303, "/console/": 200, "/console/in-doubt": 200, "/console/operations": 200, "/console/events": 404,
@@ -52,7 +49,7 @@ def test_the_pages_show_the_ledger_and_those_of_a_hub_do_not_exist(tmp_path: Pat
     assert "the bank timed out" in found["/console/in-doubt"].text
     assert "charge:2" in found["/console/operations"].text
     assert "/console/turns" not in found["/console/"].text
-    assert asyncio.run(visit_from_elsewhere()).status_code == 303
+    assert from_elsewhere.status_code == 303
 
 
 def test_the_only_namespace_of_a_ledger_is_chosen(shop: Ledger, tmp_path: Path) -> None:

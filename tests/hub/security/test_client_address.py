@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from tests.hub.asgi_client import Headers, bearer, request, send_request, websocket
+from tests.hub.in_process_hub import in_process_hub
 
 from onceward.http.asgi_types import Receive, Send
 from onceward.http.problem import Response
 from onceward.http.response.replay import send_response
-from onceward.hub.app import create_app
 from onceward.hub.config.config import Config, HubSettings
 from onceward.hub.db.engine import open_database
 from onceward.hub.db.migrate import migrate
@@ -139,16 +139,16 @@ def test_the_whole_hub_knows_the_client_behind_its_proxy(tmp_path: Path, caplog:
     config = Config(HubSettings(data_dir=str(tmp_path), trusted_proxies=("127.0.0.1",)))
     with closing(open_database(config.database_url)) as database:
         migrate(database)
-        app: Any = create_app(config)
-        without = send_request(app, request("GET", "/policies", forwarded_for("127.0.0.1")))
-        with database.write() as tx:
-            token, text = tokens.create(tx, "ada", ["admin"])
-        caplog.set_level("INFO", logger="onceward.request")
-        caplog.clear()
-        allowed = send_request(app, request("GET", "/policies", (*bearer(text), *forwarded_for(CLIENT))))
+        with in_process_hub(config) as hub:
+            without = hub.get("/policies", headers=forwarded_for("127.0.0.1"))
+            with database.write() as tx:
+                token, text = tokens.create(tx, "ada", ["admin"])
+            caplog.set_level("INFO", logger="onceward.request")
+            caplog.clear()
+            allowed = hub.get("/policies", headers=(*bearer(text), *forwarded_for(CLIENT)))
     (line,) = [record for record in caplog.records if record.name == "onceward.request"]
 
-    assert without.status == 401
-    assert "not through a proxy" in without.json["detail"]
-    assert allowed.status == 200
+    assert without.status_code == 401
+    assert "not through a proxy" in without.json()["detail"]
+    assert allowed.status_code == 200
     assert (getattr(line, "client", None), getattr(line, "token_id", None)) == (CLIENT, token.token_id)

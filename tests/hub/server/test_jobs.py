@@ -33,10 +33,11 @@ def test_a_job_is_told_that_the_hub_stops_and_is_waited_for(
         began.set()
         return 1
 
-    def close() -> None:
-        assert ended.is_set(), "the database was closed while a job used it"
+    deleting, closing = jobs.delete_old_events, Database.close
 
-    deleting = jobs.delete_old_events
+    def close(database: Database) -> None:
+        assert ended.is_set(), "the database was closed while a job used it"
+        closing(database)
 
     def watched(*given: object) -> int:
         try:
@@ -48,7 +49,7 @@ def test_a_job_is_told_that_the_hub_stops_and_is_waited_for(
     monkeypatch.setattr("onceward.hub.events.log.retain", without_end)
     monkeypatch.setattr(jobs, "delete_old_events", watched)
     config = Config(HubSettings(data_dir=str(tmp_path), database=database_url), events=EventsSettings(keep_days=1.0))
-    monkeypatch.setattr(Database, "close", lambda _: close())
+    monkeypatch.setattr(Database, "close", close)
     with in_process_hub(config) as client:
         # Its loop runs while it is asked something; in between its other threads have room.
         until(lambda: client.get("/healthz") and began.is_set(), "the job never began")
