@@ -10,15 +10,13 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, ViewportSize, expect
+from playwright.sync_api import Browser, Page, Route, expect
+from tests.hub.console.browser_window import DESKTOP, PHONE, Window, window
 from tests.hub.console.sample_claims import HOSTILE, begin, doubt, settle
 from tests.hub.console.shop import Shop, WaitingClient
 from tests.hub.hub_process import RunningHub, running_hub
@@ -38,8 +36,6 @@ MAIL = (
     "From: Sender <news@example.com>\r\nSubject: Weekly update\r\nMessage-ID: <1@example.com>\r\n"
     "Date: Tue, 17 Feb 2026 10:00:00 +0000\r\nList-Id: news\r\n\r\nAll the news of this week.\r\n"
 )
-PHONE: ViewportSize = {"width": 390, "height": 844}
-DESKTOP: ViewportSize = {"width": 1280, "height": 800}
 CLICKS_MAX = 4
 # One pixel.
 PNG = base64.b64decode(
@@ -52,50 +48,6 @@ MAIN, MORE = (
     {one.title.lower().replace(" ", "-"): one.path for one in SECTIONS if one.is_more is is_more}
     for is_more in (False, True)
 )
-
-
-@dataclass
-class Window:
-    """A window of the browser, which counts clicks and collects what must not happen."""
-
-    page: Page
-    url: str
-    clicks: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    def open(self, path: str = "/") -> None:
-        self.page.goto(self.url + path)
-
-    def click(self, name: str, kind: Any = "link", *, exact: bool = False, nth: int = 0) -> None:
-        self.clicks += 1
-        self.page.get_by_role(kind, name=name, exact=exact).nth(nth).click()
-
-    def await_script(self, title: str) -> None:
-        """Wait until the page with this title is there, and its script listens to keys."""
-        expect(self.page.get_by_role("heading", name=title, level=1)).to_be_visible()
-        expect(self.page.get_by_text("for the keys")).to_be_visible()
-
-    def collect(self, message: ConsoleMessage) -> None:
-        """Collect errors of scripts and violations of the policy, but not pages that are refused on purpose."""
-        if message.type == "error" and "the server responded with a status of 4" not in message.text:
-            self.problems.append(message.text)
-
-    def check(self, what: str, rules: str = "") -> None:
-        """No violation of the accessibility rules or of the content security policy, and nothing wider than the window."""
-        if not self.page.evaluate("'axe' in window"):
-            self.page.evaluate(AXE_SCRIPT)
-        # Only violations are read. Axe collects every node of the other results too, unless it is told not to.
-        options = {"resultTypes": ["violations"], **({"runOnly": rules.split()} if rules else {})}
-        found = self.page.evaluate("options => axe.run(options)", options)
-        broken = [
-            f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:300]}"
-            for one in found["violations"]
-            for node in one["nodes"]
-        ]
-        too_wide = self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
-        assert broken == [], what
-        assert not too_wide, f"{what} is wider than the window"
-        assert self.problems == [], what
 
 
 @pytest.fixture(scope="module")
@@ -119,20 +71,6 @@ def ledger(config: Config, hub: RunningHub) -> Iterator[Ledger]:  # noqa: ARG001
 def browser() -> Iterator[Browser]:
     with running_chromium() as browser:
         yield browser
-
-
-@contextmanager
-def window(browser: Browser, hub: RunningHub, **options: Any) -> Iterator[Window]:
-    context = browser.new_context(viewport=options.pop("viewport", DESKTOP), **options)
-    page = context.new_page()
-    opened = Window(page, hub.url)
-    page.on("pageerror", lambda error: opened.problems.append(str(error)))
-    page.on("console", opened.collect)
-    page.set_default_timeout(30_000)
-    try:
-        yield opened
-    finally:
-        context.close()
 
 
 def picture(opened: Window, name: str) -> None:
