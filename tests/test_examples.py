@@ -176,14 +176,14 @@ def test_a_retry_gets_the_first_response_under_every_framework(example: str, tmp
 
     assert first.startswith("first: 201 {")
     assert first.endswith("} fresh")
-    assert again == first.replace("first:", "again:").replace("} fresh", "} true")
+    assert again == first.replace("first:", "again:").replace("} fresh", "} replayed")
     assert charged == "charged: 1"
 
 
 def test_a_client_on_a_bad_connection_pays_once_for_each_payment(tmp_path: Path) -> None:
     assert output_of("client.py", tmp_path) == [
         "tries: 2",
-        "response: 201 {'payment': 1, 'amount': 10} true",
+        "response: 201 {'payment': 1, 'amount': 10} replayed",
         "first life: {'payment': 2, 'amount': 20}",
         "second life: {'payment': 2, 'amount': 20}",
         "unfinished: []",
