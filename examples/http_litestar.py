@@ -23,5 +23,10 @@ if __name__ == "__main__":
     with TestClient(app) as client:
         for name in ("first:", "again:"):
             response = client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
-            print(name, response.status_code, response.json(), response.headers.get("Idempotent-Replayed", "fresh"))
+            print(
+                name,
+                response.status_code,
+                response.json(),
+                "replayed" if "Idempotent-Replayed" in response.headers else "fresh",
+            )
     print("charged:", len(charged))

@@ -191,14 +191,14 @@ def test_a_retry_gets_the_first_response_under_every_framework(example: str, tmp
 
     assert first.startswith("first: 201 {")
     assert first.endswith("} fresh")
-    assert again == first.replace("first:", "again:").replace("} fresh", "} true")
+    assert again == first.replace("first:", "again:").replace("} fresh", "} replayed")
     assert charged == "charged: 1"
 
 
 def test_a_client_on_a_bad_connection_pays_once_for_each_payment(tmp_path: Path) -> None:
     assert output_of("client.py", tmp_path) == [
         "tries: 2",
-        "response: 201 {'payment': 1, 'amount': 10} true",
+        "response: 201 {'payment': 1, 'amount': 10} replayed",
         "first life: {'payment': 2, 'amount': 20}",
         "second life: {'payment': 2, 'amount': 20}",
         "unfinished: []",
@@ -357,6 +357,31 @@ def test_the_client_in_the_skill_does_what_it_says(hub_url: str, capsys: pytest.
     exec(compile(block.text.replace("http://127.0.0.1:8787", hub_url), str(SKILL), "exec"), {})  # noqa: S102
 
     assert capsys.readouterr().out.splitlines() == PRINTS.findall(block.text) == ["True"]
+
+
+@pytest.mark.parametrize(("guide", "client"), [("topics.md", "hub.create_topic"), ("ingest.md", "hub.ingest")])
+def test_the_client_in_a_guide_does_what_it_says(
+    guide: str,
+    client: str,
+    hub_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The blocks that need a running hub, which the guides do not run."""
+    page = EXAMPLES.parent / "docs" / "guides" / guide
+    shown = [block.text for block in blocks(page) if block.kind == DO_NOT_RUN]
+    assert client in shown[0]
+    (tmp_path / "letter.eml").write_bytes(
+        b"Message-ID: <1@shop>\r\nFrom: ada@shop\r\nSubject: Hello\r\n\r\nHello, Bob.\r\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    inserted: list[object] = []
+
+    exec(compile("\n".join(shown), str(page), "exec"), {"url": hub_url, "Path": Path, "enrich": inserted.append})  # noqa: S102
+
+    assert capsys.readouterr().out.splitlines() == PRINTS.findall("\n".join(shown))
+    assert len(inserted) == (1 if guide == "ingest.md" else 0)
 
 
 def test_the_command_in_the_demo_does_what_it_says(demo: str) -> None:

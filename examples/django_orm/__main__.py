@@ -68,5 +68,10 @@ if __name__ == "__main__":
         editor.create_model(Payment)
     # Both use the same store, so the retry may go to the other server.
     for name, response in (("first:", ask_wsgi()), ("again:", asyncio.run(ask_asgi()))):
-        print(name, response.status_code, response.json(), response.headers.get("Idempotent-Replayed", "fresh"))
+        print(
+            name,
+            response.status_code,
+            response.json(),
+            "replayed" if "Idempotent-Replayed" in response.headers else "fresh",
+        )
     print("charged:", Payment.objects.count())

@@ -49,7 +49,12 @@ async def main() -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
         for name in ("first:", "again:"):
             response = await client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
-            print(name, response.status_code, response.json(), response.headers.get("Idempotent-Replayed", "fresh"))
+            print(
+                name,
+                response.status_code,
+                response.json(),
+                "replayed" if "Idempotent-Replayed" in response.headers else "fresh",
+            )
 
 
 if __name__ == "__main__":

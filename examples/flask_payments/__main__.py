@@ -23,6 +23,11 @@ if __name__ == "__main__":
     client = app.test_client()
     for name in ("first:", "again:"):
         response = client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
-        print(name, response.status_code, response.get_json(), response.headers.get("Idempotent-Replayed", "fresh"))
+        print(
+            name,
+            response.status_code,
+            response.get_json(),
+            "replayed" if "Idempotent-Replayed" in response.headers else "fresh",
+        )
     print("charged:", len(charged))
     guard.close()

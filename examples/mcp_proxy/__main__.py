@@ -14,7 +14,7 @@ from pathlib import Path
 from mcp import Client, StdioServerParameters
 from mcp.server import MCPServer
 
-BANK = Path("bank.txt")
+BANK = Path("mcp-proxy-bank.txt")
 CONFIG = Path("shop.toml")
 
 RULES = """

@@ -17,7 +17,7 @@ from onceward import open_ledger
 from onceward.integrations.mcp import OnceTools
 from onceward.tools import Toolbox, tool
 
-BANK = Path("bank.txt")
+BANK = Path("mcp-server-bank.txt")
 
 
 @tool(effect="irreversible", template="order:{order_id}", how_to_check="Look into the bank's list of refunds.")
@@ -29,7 +29,7 @@ def refund(order_id: str, amount: int) -> dict[str, object]:
 
 
 def serve() -> None:
-    with open_ledger("sqlite:///tools.db") as ledger:
+    with open_ledger("sqlite:///mcp-server.db") as ledger:
         MCPServer("refunds", extensions=[OnceTools(Toolbox([refund]), ledger)]).run("stdio")
 
 

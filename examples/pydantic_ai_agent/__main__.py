@@ -14,7 +14,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from onceward import open_ledger
 from onceward.integrations.pydantic_ai import OnceToolset
 
-BANK = Path("bank.txt")
+BANK = Path("pydantic-ai-agent-bank.txt")
 
 
 def refund(order_id: str, amount: int, reason: str = "") -> dict[str, object]:
@@ -41,7 +41,7 @@ def fake_model(messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
 
 
 def main() -> None:
-    with open_ledger("sqlite:///tools.db") as ledger:
+    with open_ledger("sqlite:///pydantic-ai-agent.db") as ledger:
         tools = OnceToolset(FunctionToolset([refund]), ledger, RULES)
         agent = Agent(FunctionModel(fake_model), toolsets=[tools])
         run = asyncio.run(agent.run("Refund 42", conversation_id="conversation-1"))
