@@ -45,6 +45,7 @@ STRIPE_CONFLICT = {"error": {"type": "idempotency_error", "message": "no"}}
         ("acp", error(409, {"detail": "of a proxy"}, retry_after="1")),
         ("ucp", error(409, UCP_BUSY, retry_after="1")),
         ("stripe", error(409, STRIPE_BUSY)),
+        ("stripe", error(409, {"detail": "of a proxy"}, retry_after="1")),
         ("stripe", error(409, STRIPE_CONFLICT, stripe_should_retry="true")),
     ],
 )

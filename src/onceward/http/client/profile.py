@@ -6,6 +6,8 @@
     ucp       code `idempotency_in_flight`                            none       GET the resource, then send it again
     stripe    code `idempotency_key_in_use`, `Stripe-Should-Retry`    checked    send the request again
 
+Under `acp` and `stripe`, a 409 without a code, such as that of a proxy, is sent again with `Retry-After`.
+
 A conflict, that is a key that was used with another request, is never sent again, whatever its status and headers.
 `http/keyed/profiles.py` has the server's side, with the revisions of the standards.
 """
