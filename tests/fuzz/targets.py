@@ -37,6 +37,7 @@ NOT_EXTERNAL: dict[str, str] = {
     "hub.ingest.entries.policy": _OWN_ROWS,
     "hub.ingest.entries.result": _OWN_ROWS,
     "hub.ingest.entries.sqlite_table": _OWN_ROWS,
+    "hub.ingest.newest": _OWN_ROWS,
     "hub.routes.progress": _CONVERTS,
     "hub.server.listener": "the address of the hub's own socket",
     "hub.tasks.attachment": _OWN_ROWS,
