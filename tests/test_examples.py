@@ -177,7 +177,7 @@ def test_the_program_of_the_readme_prints_the_shown_output_of_its_second_run(tmp
     ]
 
     first, second = [run.stdout.splitlines() for run in runs]
-    assert len(first) == len(second) == 4
+    assert len(first) == len(second) == 3
     changed = [(now, before) for now, before in zip(second, first, strict=True) if now != before]
     assert changed == [(promised[1], promised[2])]
 

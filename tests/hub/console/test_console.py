@@ -9,13 +9,13 @@ import base64
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeAlias
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 from tests.hub.console.browser_window import DESKTOP, PHONE, Window, window
 from tests.hub.console.sample_claims import HOSTILE, begin, doubt, settle
 from tests.hub.console.shop import Shop, WaitingClient
@@ -79,15 +79,18 @@ def picture(opened: Window, name: str) -> None:
         opened.page.screenshot(path=f"{PICTURES}/{name}.png", full_page=True)
 
 
-LIGHT, DARK = ("desktop", "light", DESKTOP), ("phone", "dark", PHONE)
-ALL_LOOKS = (DARK, LIGHT, ("desktop", "dark", DESKTOP), ("phone", "light", PHONE))
+# A size, a theme and a window.
+Look: TypeAlias = tuple[str, Literal["light", "dark"], ViewportSize]
+LIGHT: Look = ("desktop", "light", DESKTOP)
+DARK: Look = ("phone", "dark", PHONE)
+ALL_LOOKS: tuple[Look, ...] = (DARK, LIGHT, ("desktop", "dark", DESKTOP), ("phone", "light", PHONE))
 
 
 # The rules whose result depends on the theme and on the size of the window. The others see the same document.
 LOOK_RULES = "color-contrast link-in-text-block target-size scrollable-region-focusable"
 
 
-def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str, looks: Any) -> None:
+def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str, looks: Sequence[Look]) -> None:
     """Load each page once. Check all rules in its first look, and in the others those that depend on the look."""
     # With motion, colors would still change while the rules for contrast run.
     with window(browser, hub, reduced_motion="reduce") as opened:
