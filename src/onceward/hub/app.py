@@ -36,7 +36,6 @@ from onceward.hub.config.setting import without_password
 from onceward.hub.console.console import console_of_hub
 from onceward.hub.console.routing import routes as console_routes
 from onceward.hub.monitoring.gauges import HubGauges
-from onceward.hub.reference.page import ReferencePage
 from onceward.hub.routes import admin, audit, chat, claims, events, ingest, pages, settings, tasks, topics
 from onceward.hub.security.auth import AuthMiddleware, principal_of
 from onceward.hub.security.client_address import ClientAddressMiddleware
@@ -98,7 +97,6 @@ def create_app(config: Config) -> App:
     for part in (topics, tasks, events, ingest, chat, claims, admin, audit, settings, pages, metrics):
         # Not `include_router`: it would build every route a second time, with the first request.
         app.router.routes.extend(part.router.routes)
-    app.state.reference = ReferencePage()
     app.state.console = console_of_hub(hub, _about(config))
     app.router.routes.extend(console_routes())
     route_index.install(app)

@@ -14,7 +14,6 @@ from pydantic import BaseModel, Field
 
 from onceward.errors import OncewardError, StoreUnavailable
 from onceward.hub.events import log
-from onceward.hub.reference.page import ReferencePage
 from onceward.hub.state import HubState, hub_of
 from onceward.hub.web.json_body import StrictRoute
 from onceward.store.failure_log import report
@@ -117,7 +116,13 @@ async def home() -> Response:
 
 @router.get("/docs", response_class=HTMLResponse, summary="API reference", include_in_schema=False)
 def docs(request: Request) -> Response:
-    page: ReferencePage = request.app.state.reference
+    # Jinja2 and the Markdown parser take a tenth of a second, which no start of a hub should wait for.
+    from onceward.hub.reference.page import ReferencePage  # noqa: PLC0415
+
+    state = request.app.state
+    if not hasattr(state, "reference"):
+        state.reference = ReferencePage()
+    page: ReferencePage = state.reference
     return HTMLResponse(page.text(request.app.openapi(), str(request.base_url)))
 
 

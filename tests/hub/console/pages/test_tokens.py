@@ -14,7 +14,7 @@ from onceward.hub.db.engine import open_database
 
 
 def test_without_tokens_the_page_says_who_may_do_what(browser: NoScriptBrowser) -> None:
-    assert "every program on this machine may do everything" in browser.get("/console/tokens").text
+    assert "every program on this machine has full access" in browser.get("/console/tokens").text
 
 
 def test_a_token_is_revoked_after_a_question_and_audited(

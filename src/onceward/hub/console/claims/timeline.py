@@ -43,7 +43,7 @@ def timeline(claim: Mapping[str, Any], holder: str = "") -> list[TimelineStep]:
     elif holder:
         steps.append(TimelineStep(claim["claimed_at"], "Claimed as attempt 1", by))
     if claim.get("recovery_point") is not None:
-        steps.append(TimelineStep(None, "Recovery point recorded", "what the provider had told by then; see below"))
+        steps.append(TimelineStep(None, "Recovery point recorded", "what the provider had returned by then; see below"))
     steps += _ends(claim, status)
     return steps
 
