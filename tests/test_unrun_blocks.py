@@ -224,7 +224,13 @@ def test_a_worker_with_a_fault(tmp_path: Path) -> None:
     worker = [sys.executable, str(ROOT / "tests/testing/child.py"), url, str(charges), "idempotent"]
 
     with open_ledger(url, lease_seconds=0.5) as ledger:
-        lines = execute(block, {"worker": worker, "ledger": ledger, "charge": lambda: "mine"})
+        names: dict[str, Any] = {"worker": worker, "ledger": ledger, "charge": lambda: "mine"}
+        try:
+            lines = execute(block, names)
+        finally:
+            if "child" in names:  # still frozen, if a line of the block fails
+                names["child"].kill()
+                names["child"].wait()
         entry = ledger.blocking.read("call", "order")
 
     assert lines == shown(block) == ["-9", "0"]
@@ -236,7 +242,7 @@ def test_a_worker_with_a_fault(tmp_path: Path) -> None:
 
 def test_an_mcp_server_on_http(tmp_path: Path) -> None:
     """After the block of the same page that defines the server. Port 0: the system chooses, and the log tells."""
-    block = unrun_block("docs/guides/mcp.md", "streamable_http_app")
+    block = unrun_block("docs/guides/mcp.md", "import uvicorn")
     page = ROOT / "docs/guides/mcp.md"
     defines = next(one.text for one in blocks(page) if one.kind == RUN and "server = mcp_server(" in one.text)
     program = f"{defines}\n{changed(block, {'port=8000': 'port=0'})}"

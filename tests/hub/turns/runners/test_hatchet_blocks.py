@@ -42,17 +42,15 @@ def names(sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def _own_signals_and_loop() -> Iterator[None]:
-    """A worker takes the signals and the event loop of its process."""
+def _signals() -> Iterator[None]:
+    """A worker takes the signals of its process."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    asyncio.get_event_loop().close()
-    asyncio.set_event_loop(None)
 
 
-@pytest.mark.usefixtures("_own_signals_and_loop")
+@pytest.mark.usefixtures("_signals")
 def test_the_worker_of_the_guide_starts_and_stops_when_it_cannot_register(
     names: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -60,6 +58,8 @@ def test_the_worker_of_the_guide_starts_and_stops_when_it_cannot_register(
 
     with pytest.raises(SystemExit):
         execute(block, names | {"__name__": "__main__"})
+    asyncio.get_event_loop().close()  # the worker's own
+    asyncio.set_event_loop(None)
 
     assert "failed to register workflow" in caplog.text
 
