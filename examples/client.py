@@ -67,7 +67,8 @@ def main(folder: Path) -> None:
         # The transport adds the key, and sends the request again when the response is incomplete.
         response = client.post("/payments", json={"amount": 10})
         print("tries:", response.extensions["tries"])
-        print("response:", response.status_code, response.json(), response.headers["Idempotent-Replayed"])
+        replayed = "replayed" if "Idempotent-Replayed" in response.headers else "fresh"
+        print("response:", response.status_code, response.json(), replayed)
 
         # An intent stores its key in a file, for a client that dies before it has used the response.
         intents = Intents(folder / "intents.db")
