@@ -27,6 +27,20 @@ def django_database(url: str, **options: object) -> Iterator[Any]:
         del connections.settings[alias]
 
 
+@contextmanager
+def default_database(url: str) -> Iterator[None]:
+    """Make the database the one of `django.db.connection`. Other threads close their own connections."""
+    before = connections.settings["default"]
+    connections.settings |= connections.configure_settings({"default": _settings(url)})
+    connections["default"] = connections.create_connection("default")
+    try:
+        yield
+    finally:
+        connections["default"].close()
+        connections.settings["default"] = before
+        del connections["default"]
+
+
 def _settings(url: str) -> dict[str, Any]:
     if url.startswith("sqlite"):
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": url.removeprefix("sqlite:///")}

@@ -16,12 +16,10 @@ from pathlib import Path
 import pytest
 from tests.forked_python import forked_python
 from tests.hub.hub_process import running_hub
-from tests.markdown import DO_NOT_RUN, PRINTS, blocks
 from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import S3Server
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SKILL = EXAMPLES.parent / "src" / "onceward" / ".agents" / "skills" / "onceward" / "SKILL.md"
 
 
 # Imported by several examples and by the processes that they start.
@@ -347,41 +345,6 @@ def hub_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_the_command_in_the_readme_does_what_it_says(hub_url: str) -> None:
     check_that_a_retry_replays(command_in(EXAMPLES.parent / "README.md"), hub_url)
-
-
-def test_the_client_in_the_skill_does_what_it_says(hub_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The one block of the skill that its page does not run."""
-    (block,) = [block for block in blocks(SKILL) if block.kind == DO_NOT_RUN]
-    assert "http://127.0.0.1:8787" in block.text
-
-    exec(compile(block.text.replace("http://127.0.0.1:8787", hub_url), str(SKILL), "exec"), {})  # noqa: S102
-
-    assert capsys.readouterr().out.splitlines() == PRINTS.findall(block.text) == ["True"]
-
-
-@pytest.mark.parametrize(("guide", "client"), [("topics.md", "hub.create_topic"), ("ingest.md", "hub.ingest")])
-def test_the_client_in_a_guide_does_what_it_says(
-    guide: str,
-    client: str,
-    hub_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The blocks that need a running hub, which the guides do not run."""
-    page = EXAMPLES.parent / "docs" / "guides" / guide
-    shown = [block.text for block in blocks(page) if block.kind == DO_NOT_RUN]
-    assert client in shown[0]
-    (tmp_path / "letter.eml").write_bytes(
-        b"Message-ID: <1@shop>\r\nFrom: ada@shop\r\nSubject: Hello\r\n\r\nHello, Bob.\r\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    inserted: list[object] = []
-
-    exec(compile("\n".join(shown), str(page), "exec"), {"url": hub_url, "Path": Path, "enrich": inserted.append})  # noqa: S102
-
-    assert capsys.readouterr().out.splitlines() == PRINTS.findall("\n".join(shown))
-    assert len(inserted) == (1 if guide == "ingest.md" else 0)
 
 
 def test_the_command_in_the_demo_does_what_it_says(demo: str) -> None:

@@ -27,6 +27,13 @@ _WORKFLOWS = """
 """
 
 
+def workflows(url: str, turn_id: str) -> list[tuple[str, str, str]]:
+    """Return the workflows of the turn in DBOS: attempt, status and executor."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(_WORKFLOWS, [f"{turn_id}:%"]).fetchall()
+    return [(name.removeprefix(turn_id), status, executor) for name, status, executor in found]
+
+
 class DbosHarness:
     """One process of a hub whose turns are DBOS workflows."""
 
@@ -50,10 +57,7 @@ class DbosHarness:
         return found
 
     def workflows(self, turn_id: str) -> list[tuple[str, str, str]]:
-        """Return the workflows of the turn in DBOS: attempt, status and executor."""
-        with psycopg.connect(self._url) as connection:
-            found = connection.execute(_WORKFLOWS, [f"{turn_id}:%"]).fetchall()
-        return [(name.removeprefix(turn_id), status, executor) for name, status, executor in found]
+        return workflows(self._url, turn_id)
 
 
 @asynccontextmanager

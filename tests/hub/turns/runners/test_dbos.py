@@ -8,18 +8,22 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dbos import DBOS
 from tests.backends import Servers
 from tests.faults.fork_server import ForkServer
 from tests.hub.turns.harness import BlockedRun, BlockingBrain, echo
-from tests.hub.turns.runners.dbos_process import running_harness
+from tests.hub.turns.runners.dbos_process import running_harness, workflows
 from tests.hub.turns.worker import FileChannel
+from tests.unrun_blocks import execute, unrun_block
 from tests.waiting import SECONDS_MAX, soon
 
-from onceward.hub.turns.runners.dbos import workflow_id
-from onceward.turns import Brain, State
+from onceward.hub.db.engine import open_database
+from onceward.hub.turns.runners.dbos import DbosRunner, workflow_id
+from onceward.ledger.open import open_ledger
+from onceward.turns import Brain, Engine, State, TurnGateway, UserMessage, get_turn
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +58,29 @@ def test_each_attempt_of_a_turn_is_a_workflow(url: str, caplog: pytest.LogCaptur
 
     asyncio.run(story())
     assert "not today" in caplog.text
+
+
+def test_the_runner_of_the_guide_answers_a_turn(url: str) -> None:
+    async def story() -> None:
+        with closing(open_database(url)) as database, open_ledger(url) as ledger:
+            brain = Brain(echo)
+            names: dict[str, Any] = {"engine": Engine(database, ledger, brain)}
+            block = unrun_block("docs/guides/turns-runners.md", "DbosRunner")
+            execute(block, names, {"postgresql://localhost/hub": url})
+            runner: DbosRunner = names["runner"]
+            gateway = TurnGateway(database, brain, runner)
+            await runner.start()
+            try:
+                turn_id = (await gateway.receive_message(UserMessage(content="hello", session_key="guide"))).turn_id
+                await asyncio.wait_for(runner.idle(), SECONDS_MAX)
+            finally:
+                await runner.stop()
+            with database.read() as tx:
+                assert get_turn(tx, "local", turn_id).answer == "You said: hello"
+        found = await asyncio.to_thread(workflows, url, turn_id)
+        assert found == [(":1", "SUCCESS", runner.executor_id)]
+
+    asyncio.run(story())
 
 
 def test_however_often_a_turn_is_woken_it_runs_once(url: str) -> None:

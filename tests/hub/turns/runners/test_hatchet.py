@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import datetime
-import json
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.hub.turns.harness import BlockedRun, BlockingBrain, ManualClock, RecordingChannel, decides, echo
+from tests.hub.turns.runners.hatchet_token import TOKEN
 from tests.waiting import SECONDS_MAX, soon
 
 from onceward.core.canonical import Json
@@ -37,13 +36,9 @@ with warnings.catch_warnings():
 
 @pytest.fixture(scope="module")
 def hatchet() -> Hatchet:
-    """A client of an engine that is not there. A token says where the engine is; nobody looks at its signature."""
-    claims = {"sub": "tenant", "server_url": "http://127.0.0.1:9", "grpc_broadcast_address": "127.0.0.1:9"}
-    parts = [
-        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)
-    ]
+    """A client of an engine that is not there."""
     nowhere = ClientConfig(
-        token=f"{parts[0]}.{parts[1]}.",
+        token=TOKEN,
         tls_config=ClientTLSConfig(strategy="none"),
         tenacity=TenacityConfig(max_attempts=1),
     )
