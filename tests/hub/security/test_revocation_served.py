@@ -156,6 +156,8 @@ def test_above_the_stream_limit_a_principal_gets_429_and_nothing_is_stored(
 
     with ExitStack() as stack:
         first = [stack.enter_context(connect(url, additional_headers=many)) for _ in range(4)]
+        for one in first:
+            one.send('{"type":"hello"}')  # without it, the hub closes the connection after some seconds
         refusals = [
             refused("/api/v1/events/stream"),
             refused("/turns/none/events"),

@@ -21,7 +21,8 @@ from onceward.hub.client import BlockingHub
 from onceward.hub.config.config import Config, HubSettings
 from onceward.hub.server.tls import tls_context
 
-HEAD_SECONDS = 1.0
+# Long enough for the handshake of a client on a busy machine.
+HEAD_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
