@@ -63,6 +63,8 @@ class FaultyServer:
         self._server.should_exit = True
         self._thread.join()
         self._listening.close()
+        # The middleware closes only a store that it has opened.
+        self.store.close()
 
     def _routes(self) -> list[Route]:
         async def small(request: Request) -> Response:
