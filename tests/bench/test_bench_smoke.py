@@ -19,6 +19,7 @@ from onceward.core.claim import Ref, Status
 from onceward.store.sqlite import SqliteStore
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

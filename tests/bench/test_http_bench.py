@@ -20,6 +20,7 @@ def test_the_peers_are_served_by_the_same_versions_as_we_are() -> None:
     assert _pinned("peers.txt") == _pinned("dev.txt")
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_a_contestant_that_runs_the_handler_again_gets_no_figure() -> None:
     bare = ServerProcess(Entry("bare", "bench.http.entries:plain_bare", remembers=False), "", connections=4)
     forgetful = ServerProcess(Entry("forgetful", "bench.http.entries:plain_bare"), "", connections=4)
