@@ -4,10 +4,14 @@ release is published with the least rights.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 from tests.servers.redis import REDIS_SERVERS
 from tests.servers.s3 import S3_SERVERS
@@ -63,6 +67,39 @@ def test_a_release_uses_pinned_actions_and_one_job_may_ask_for_a_token() -> None
     # The job with the token runs nothing that the repository contains.
     assert all("run" not in step and "checkout" not in step["uses"] for step in publish["steps"])
     assert publish["steps"][-1]["with"] == {"attestations": True}
+
+
+@pytest.mark.parametrize(
+    ("address", "error"),
+    [
+        ("https://example.org/one/onceward", None),
+        ("", "set repository to 'https://example.org/one/onceward', found ''"),
+        ("https://example.org/two/onceward", "found 'https://example.org/two/onceward'"),
+    ],
+)
+def test_a_release_is_refused_unless_its_package_names_its_repository(
+    address: str, error: str | None, tmp_path: Path
+) -> None:
+    """The package page of a release cannot be changed: without an address, it would have no links for ever."""
+    step = next(s for s in RELEASE["jobs"]["build"]["steps"] if s.get("name", "").startswith("The project URLs"))
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    (tmp_path / "pyproject.toml").write_text(
+        re.sub(r'^repository = ".*"$', f'repository = "{address}"', project, flags=re.MULTILINE), "utf-8"
+    )
+    here = {"GITHUB_SERVER_URL": "https://example.org", "GITHUB_REPOSITORY": "one/onceward"}
+    here["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    run = subprocess.run(
+        ["bash", "-e", "-c", step["run"]],
+        cwd=tmp_path,
+        env=os.environ | here,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.returncode == (0 if error is None else 1)
+    assert (error or "") in run.stderr
 
 
 def test_a_release_runs_targets_of_the_makefile() -> None:
