@@ -80,7 +80,7 @@ def test_a_release_uses_pinned_actions_and_one_job_may_ask_for_a_token() -> None
 def test_a_release_is_refused_unless_its_package_names_its_repository(
     address: str, error: str | None, tmp_path: Path
 ) -> None:
-    """The package page of a release cannot be changed: without an address, it would have no links for ever."""
+    """The package page of a release cannot be changed: without an address, it would have no links forever."""
     step = next(s for s in RELEASE["jobs"]["build"]["steps"] if s.get("name", "").startswith("The project URLs"))
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     (tmp_path / "pyproject.toml").write_text(
