@@ -14,7 +14,7 @@ EFFECTS = ["pure", "idempotent", "irreversible"]
 
 
 @pytest.mark.parametrize("effect", EFFECTS)
-def test_key_reuse_under_a_used_key_are_refused(ledger: Ledger, effect: EffectClass) -> None:
+def test_other_arguments_under_a_used_key_are_refused(ledger: Ledger, effect: EffectClass) -> None:
     runs: list[int] = []
 
     @ledger.once(key="charge:{order_id}", effect=effect)
@@ -32,7 +32,7 @@ def test_key_reuse_under_a_used_key_are_refused(ledger: Ledger, effect: EffectCl
 
 
 @pytest.mark.parametrize("effect", EFFECTS)
-def test_key_reuse_are_refused_after_a_failure_and_in_doubt_as_well(ledger: Ledger, effect: EffectClass) -> None:
+def test_other_arguments_are_refused_after_a_failure_and_in_doubt_as_well(ledger: Ledger, effect: EffectClass) -> None:
     def fail() -> None:
         raise RuntimeError("after the work")
 
@@ -43,7 +43,7 @@ def test_key_reuse_are_refused_after_a_failure_and_in_doubt_as_well(ledger: Ledg
         ledger.blocking.run("order 1", lambda: 1, effect=effect, fingerprint={"amount": 11})
 
 
-def test_key_reuse_are_refused_while_the_first_call_runs(ledger: Ledger) -> None:
+def test_other_arguments_are_refused_while_the_first_call_runs(ledger: Ledger) -> None:
     def first() -> str:
         with pytest.raises(errors.KeyReused):
             ledger.blocking.run("order 1", lambda: "second", effect="idempotent", fingerprint=2)

@@ -37,7 +37,7 @@ on_rows = pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis"], in
 
 
 class Rows(Protocol):
-    """The rows of a store, as somebody sees them who can write to it."""
+    """The rows of a store, for somebody with write access."""
 
     def get(self, key: str, name: str) -> Any: ...
 
@@ -130,7 +130,7 @@ class RedisRows:
 
 @pytest.fixture
 def rows(store_url: str) -> Iterator[Callable[[], Rows]]:
-    """Opens the rows, once the ledger has made them."""
+    """Opens the rows, after the ledger has created them."""
     opened: list[Rows] = []
 
     def get() -> Rows:
@@ -143,7 +143,7 @@ def rows(store_url: str) -> Iterator[Callable[[], Rows]]:
 
 
 class PaymentApp:
-    """An application that answers each request to the length of its path's name, behind a sealing middleware."""
+    """An application whose responses have the length that their path names, behind a middleware with encryption."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -156,7 +156,7 @@ class PaymentApp:
         await give(send, body, more=False)
 
     def pay(self, kind: str, key: str = "k") -> ReceivedResponse:
-        """Ask in a process that remembers nothing of what was there before."""
+        """Send a request to a new process, which has no claim cache."""
 
         async def main() -> ReceivedResponse:
             middleware = IdempotencyMiddleware(self._app, self._url, encryption_keys=[KEY], metrics=False)
@@ -263,7 +263,7 @@ def test_a_changed_response_is_refused_and_never_run_again(
 
 
 @on_rows
-def test_a_response_sealed_in_version_1_is_refused_and_never_run_again(
+def test_a_response_encrypted_in_version_1_is_refused_and_never_run_again(
     store_url: str, rows: Callable[[], Rows], caplog: pytest.LogCaptureFixture
 ) -> None:
     paying = PaymentApp(store_url)
@@ -290,7 +290,7 @@ def test_a_response_sealed_in_version_1_is_refused_and_never_run_again(
 
 
 def test_a_long_response_that_lost_its_end_is_cut_and_not_completed() -> None:
-    """Its first page is whole, so that it begins; what is missing is noticed before the end."""
+    """The first page is complete, so the response starts; the missing chunk is noticed before the end."""
     body = b"x" * (40 * CHUNK_BYTES_MAX)
 
     async def app(_scope: Any, _receive: Receive, send: Send) -> None:
