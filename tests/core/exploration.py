@@ -171,7 +171,7 @@ class World:
         self, state: State, number: int, caller: Caller, verb: Verb | None, *, dead: int = 0, again: bool = False,
         mark: bool = False,
     ) -> Iterator[Step]:  # fmt: skip
-        """Three endings: an answer, an answer that is lost, and a write that is still under way."""
+        """The three results of a write: an answer, a lost answer, and a write that is still under way."""
         mark |= again and caller.sent is not None and caller.sent.seq > 0
         name = "mark" if mark else verb or "begin"
         if again and caller.sent is not None:
@@ -310,7 +310,7 @@ def dropped(entry: Entry) -> bool:
 
 
 def check_start(state: State, number: int) -> None:
-    """After an effect that may not be repeated, and did not provably fail, nobody who claims later starts another."""
+    """After an irreversible effect that did not provably fail, no later claim starts another effect."""
     caller = state.callers[number]
     if caller.stale:
         return

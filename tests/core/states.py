@@ -68,7 +68,7 @@ class Caller(NamedTuple):
 
     @property
     def unproven(self) -> bool:
-        """Its effect may have happened or may still happen, and nothing since has made that irrelevant."""
+        """Return whether its effect may have happened or may still happen, and still matters."""
         return self.phase in ("running", "mark", Verb.SETTLE, Verb.DOUBT) and not self.stale
 
 
@@ -88,7 +88,7 @@ def put(state: State, number: int, caller: Caller) -> State:
 
 
 def gone(state: State, number: int) -> State:
-    """Remove a caller that has its result or has died; the next caller does not know of it."""
+    """Replace a caller that has its result or has died by a fresh one, which does not know of it."""
     caller = state.callers[number]
     fresh = Caller(caller.repeatable, caller.begins_left, marks_left=caller.marks_left, refuses=caller.refuses)
     after = put(state, number, fresh)
@@ -100,7 +100,7 @@ def gone(state: State, number: int) -> State:
 
 
 def freed(state: State) -> State:
-    """The key is free again by age: what happened before no longer counts against what happens next."""
+    """Return the state after the end of the retention: what happened before no longer matters."""
     callers = tuple(caller._replace(stale=caller.version > 0) for caller in state.callers)
     return state._replace(callers=callers, lost_once=0, lost_repeatable=False)
 
@@ -135,13 +135,13 @@ def fresh_id(state: State) -> int:
 
 
 def ids_in(state: State) -> set[int]:
-    """The write ids that can still be sent."""
+    """Return the write ids that can still be sent."""
     ids = {caller.sent.write_id for caller in state.callers if caller.sent is not None}
     return ids | {state.under_way.write_id} if state.under_way is not None else ids
 
 
 def canonical(state: State) -> State:
-    """Versions and write ids renumbered in their order, and callers sorted: nothing else about them matters."""
+    """Renumber versions and write ids in their order, and sort the callers: nothing else about them matters."""
     versions, ids = versions_in(state), ids_in(state)
     known = state.stored is None or state.stored.write_id in ids or state.stored.write_id == 0
     if not known or len(versions) != max(versions) + 1 or len(ids) != max(ids, default=0):

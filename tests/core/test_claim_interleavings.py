@@ -54,7 +54,7 @@ WORLDS: dict[str, tuple[tuple[Caller, ...], bool, int]] = {
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_interleaving_keeps_the_guarantees(world: str) -> None:
-    """One outcome; no second effect where none is allowed; growing versions; doubt that does not go away by itself."""
+    """One outcome, at most one irreversible effect, increasing versions, and no doubt that ends by itself."""
     callers, late_copies, states_min = WORLDS[world]
 
     states = explore(callers, Machine(), late_copies=late_copies)
@@ -63,7 +63,7 @@ def test_every_interleaving_keeps_the_guarantees(world: str) -> None:
 
 
 def without_a_fence(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
-    """A takeover keeps the version of the claim that it takes over."""
+    """Mutant: a takeover keeps the version of the claim that it takes over."""
     after = claim.apply(entry, write, now, version)
     if after is None or entry is None or entry.absent(now):
         return after
@@ -124,7 +124,7 @@ def without_a_lease(entry: Entry | None, write: Write, now: int, version: int) -
 
 
 def death_of_anyone(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
-    """A proof that some holder is dead is taken for a proof that this one is."""
+    """Mutant: a proof that any holder is dead counts as a proof that this one is."""
     if entry is not None and isinstance(write, Begin) and write.dead:
         write = replace(write, dead=entry.version)
     return claim.apply(entry, write, now, version)
@@ -150,7 +150,7 @@ def settling_twice(entry: Entry | None, write: Write, now: int, version: int) ->
 
 
 def settling_a_failure(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
-    """Accepts a late settle after the holder's own fail; a retry may be running by then."""
+    """Mutant: a late settle after the holder's own fail is accepted; a retry may be running by then."""
     if entry is not None and isinstance(write, Move) and write.verb is Verb.SETTLE and entry.status is Status.FAILED:
         entry = replace(entry, status=Status.IN_PROGRESS, version=write.version)
     return claim.apply(entry, write, now, version)
@@ -163,7 +163,7 @@ def running_what_is_settled(entry: Entry | None, write: Write, now: int, version
 
 
 def doubt_that_a_failure_ends(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
-    """A holder whose claim is in doubt may still fail it, and so make it free."""
+    """Mutant: a holder whose claim is in doubt may still fail it, and so free the key."""
     if entry is not None and entry.status is Status.IN_DOUBT and isinstance(write, Move) and write.verb is Verb.FAIL:
         entry = replace(entry, status=Status.IN_PROGRESS)
     return claim.apply(entry, write, now, version)
@@ -177,7 +177,7 @@ def doubt_that_expires(entry: Entry | None, write: Write, now: int, version: int
 
 
 def held_work_that_expires(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
-    """Native expiry on a claim that may not be repeated."""
+    """Mutant: native expiry on a claim that may not be repeated."""
     after = claim.apply(entry, write, now, version)
     if after is not None and after.status is Status.IN_PROGRESS:
         return replace(after, expires_at=after.lease_until + 1)
@@ -223,7 +223,7 @@ def found_by_key(write: Begin, result: WriteResult) -> Found:
 
 
 def found_without_memory(write: Begin, result: WriteResult) -> Found:
-    """A refusal is a refusal, even when it shows one's own write."""
+    """Mutant: a refused begin is busy, even if the entry shows the caller's own write."""
     if not result.applied and result.entry is not None and result.entry.status is Status.IN_PROGRESS:
         return Busy(result.entry, 0)
     return claim.found(write, result)
@@ -252,20 +252,20 @@ MUTANTS = {mutant.__name__.replace("_", " "): Machine(apply=mutant) for mutant i
 
 
 def explore_pairs(rules: Machine) -> None:
-    """Two callers are enough to show every one of these; the small worlds come first."""
+    """Explore worlds of two callers, which are enough to find each of these bugs. The smallest come first."""
     for callers in ((ONCE, ONCE), (ONCE, AGAIN), (AGAIN, AGAIN), (ONCE, AGAIN._replace(begins_left=2))):
         explore(callers, rules, late_copies=False)
 
 
 def marking_in_any_order(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
-    """An old mark overwrites a new one."""
+    """Mutant: an old mark overwrites a new one."""
     if entry is not None and isinstance(write, Mark):
         entry = replace(entry, recovery_seq=0)
     return claim.apply(entry, write, now, version)
 
 
 def marking_by_key(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
-    """A mark is accepted after a takeover."""
+    """Mutant: a mark is accepted after a takeover."""
     if entry is not None and isinstance(write, Mark):
         write = replace(write, version=entry.version)
     return claim.apply(entry, write, now, version)
@@ -284,7 +284,7 @@ def losing_marks_on_takeover(entry: Entry | None, write: Write, now: int, versio
 
 
 def mark_committed_by_write_id(write: Move | Mark, result: WriteResult) -> bool:
-    """A mark is recognised only while it is the last write."""
+    """Mutant: a mark is recognised only while it is the last write."""
     same = result.entry is not None and result.entry.write_id == write.write_id
     return result.applied or same if isinstance(write, Mark) else claim.committed(write, result)
 

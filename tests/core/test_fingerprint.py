@@ -103,7 +103,7 @@ def test_equal_values_have_one_fingerprint(one: object, other: object) -> None:
 
 
 def test_the_setting_for_decimal_digits_does_not_change_a_fingerprint() -> None:
-    """Two processes may differ in `sys.set_int_max_str_digits`; a large integer must not depend on it."""
+    """Processes may differ in `sys.set_int_max_str_digits`. The fingerprint of a large integer must not."""
     assert fingerprint(10**700) == fingerprint(int(hex(10**700), 16))
     assert fingerprint(2**60) == hashlib.sha256(b'{"$":"int","v":"0x1000000000000000"}').hexdigest()
 

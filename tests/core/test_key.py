@@ -152,7 +152,7 @@ pieces = st.text(st.sampled_from("a1%:-/ 2.5A3"), min_size=1, max_size=3)
 @pytest.mark.parametrize("between", [":", "-", " / ", "--", "-and-", ".2-", "->", "é-", "→", "{{", "}}{{", "_"])
 @given(values=st.tuples(pieces, pieces, pieces))
 def test_two_sets_of_values_never_give_one_key(between: str, values: tuple[str, str, str]) -> None:
-    """The same text, cut in two places: without encoding both would be one key."""
+    """The same text, split at two places: without encoding, both would be one key."""
     one, two, three = values
     mark = between.format()
 

@@ -55,7 +55,7 @@ class Line:
 
 @dataclasses.dataclass
 class Total:
-    """Its fields are not its arguments: one is derived, and one is changed on the way in."""
+    """A class whose fields differ from its arguments: one is derived, and one is changed by the constructor."""
 
     cents: int
     doubled: int = dataclasses.field(init=False, default=0)
@@ -81,7 +81,7 @@ class Model(pydantic.BaseModel):
 
 
 class Aliased(pydantic.BaseModel):
-    """Its public name on the wire is not its name in Python, and some of it is never dumped."""
+    """A model whose JSON name differs from the Python name, with a field that is never dumped."""
 
     order_id: str = pydantic.Field(alias="orderId")
     hidden: str = pydantic.Field(default="", exclude=True)
@@ -283,7 +283,7 @@ class Number(int):
 
 
 class Silent:
-    """A class that has no form."""
+    """A class that cannot be stored."""
 
 
 @dataclasses.dataclass(slots=True)

@@ -26,7 +26,7 @@ class Receipt:
 
 @dataclasses.dataclass
 class Invoice:
-    """Takes whatever `Receipt` takes, so that only its name tells the two apart."""
+    """A class with the same fields as `Receipt`, so that only the name tells them apart."""
 
     number: str
     lines: int = 0
@@ -42,7 +42,7 @@ class State(enum.Enum):
 
 
 class Transfer(pydantic.BaseModel):
-    """Each field goes by the other's name on the wire, and so may what is beyond them."""
+    """A model whose two fields have each other's name as alias, and which allows extra fields."""
 
     model_config = pydantic.ConfigDict(extra="allow")
 
@@ -52,7 +52,7 @@ class Transfer(pydantic.BaseModel):
 
 
 class Counter(pydantic.BaseModel):
-    """With what is private, and what it does when it is made."""
+    """A model with a private attribute, and a constructor that changes a field."""
 
     count: int
     _seen: list[int] = pydantic.PrivateAttr(default_factory=list)
@@ -68,7 +68,7 @@ class Order(pydantic.BaseModel):
 
 
 def kept_as(name: str, value: object) -> bytes:
-    """The kept form of a value as if its class had had another name when it was kept."""
+    """Return the stored form of a value as if its class had had another name when it was stored."""
     form = json.loads(encode(value))
     form["c"] = name
     return json.dumps(form).encode()
@@ -204,7 +204,7 @@ def test_a_class_that_refuses_its_own_values_raises_outcome_not_kept() -> None:
 
 
 class Hostile(enum.Enum):
-    """Its own code fails when it is looked at."""
+    """A class whose own code fails when it is inspected."""
 
     ONE = 1
 

@@ -113,7 +113,7 @@ def test_any_number_of_parts_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_parts_created_during_encoding_are_not_confused() -> None:
-    """Their places in memory are used again as soon as nobody holds them."""
+    """Their memory addresses are reused as soon as they are freed."""
 
     @dataclass
     class Fresh:
