@@ -58,7 +58,7 @@ class Broken:
 
 
 def each(store: Broken, change: Callable[[Write, WriteResult], WriteResult]) -> None:
-    """Spoil every answer by itself."""
+    """Plant a bug in each write result."""
 
     def commit(writes: Sequence[Write]) -> list[WriteResult]:
         return [change(write, result) for write, result in zip(writes, store.inner.commit(writes), strict=True)]
@@ -67,12 +67,12 @@ def each(store: Broken, change: Callable[[Write, WriteResult], WriteResult]) -> 
 
 
 def rewritten(store: Broken, change: Callable[[Write], Write]) -> None:
-    """Spoil every write before it is decided."""
+    """Plant a bug in each write before it is decided."""
     store.commit = lambda writes: store.inner.commit([change(write) for write in writes])  # type: ignore[method-assign]
 
 
 def kept_differently(store: Broken, change: Callable[[Entry], Entry]) -> None:
-    """Spoil every entry that is written."""
+    """Plant a bug in each entry that is written."""
 
     def spoil(_: Write, result: WriteResult) -> WriteResult:
         if not result.applied or result.entry is None:
@@ -177,7 +177,7 @@ def lets_held_work_expire(store: Broken) -> None:
 
 
 def sweeps_too_early(store: Broken) -> None:
-    """Native expiry at the entry's own, so that a reader cannot tell an expired entry from none."""
+    """Mutant: native expiry at the time of the entry's own, so that an expired entry reads as absent."""
 
     def read(refs: Sequence[Ref]) -> Reading:
         store.inner.purge(1000)
@@ -272,7 +272,7 @@ def answers_in_the_order_of_keys(store: Broken) -> None:
 
 
 def decides_a_batch_as_one(store: Broken) -> None:
-    """One refusal takes the whole batch back."""
+    """One refusal rolls back the whole batch."""
 
     def commit(writes: Sequence[Write]) -> list[WriteResult]:
         entries, chunks = dict(store.inner._entries), {ref: list(log) for ref, log in store.inner._chunks.items()}
@@ -334,7 +334,7 @@ def abandons_without_looking_at_the_lease(store: Broken) -> None:
 
 
 def takes_over_without_saying_when(store: Broken) -> None:
-    """The time of the first claim stays."""
+    """A takeover does not update the time of the claim."""
     kept_differently(store, lambda entry: replace(entry, claimed_at=entry.created_at))
 
 
@@ -497,5 +497,5 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """True means that nothing more is to be done about this test."""
+    """Return True to skip a test whose bug was already found."""
     return True if _bug_of(item.nodeid) in _found else None

@@ -1,4 +1,4 @@
-"""Every store behaves as the memory store: the same random writes, side by side, get the same answers.
+"""Every store behaves like the memory store: the same random writes get the same results.
 
 Each run draws new ones, because the contract's fixed tests already cover what was thought of; a failure prints its
 shortest sequence of steps and the line that repeats it.
@@ -28,7 +28,7 @@ from onceward.testing.clock import SECOND
 KEYS = ("a", "A ")
 SCOPES = ("s", "s:a")
 SPANS = (0, 1 * SECOND, 3 * SECOND, 7 * SECOND)
-# A few seconds for each store. ONCEWARD_EXAMPLES=2000 looks for longer.
+# A few seconds for each store. ONCEWARD_EXAMPLES=2000 runs longer.
 EXAMPLES = int(os.environ.get("ONCEWARD_EXAMPLES", "25"))
 # Longer than any lease and retention together.
 AFTER_EVERYTHING = 100
@@ -158,7 +158,7 @@ class SideBySide(RuleBasedStateMachine):
 
     @rule(drawn=st.lists(st.tuples(steps, st.booleans()), min_size=1, max_size=6))
     def commit_in_turn(self, drawn: list[tuple[Step, bool]]) -> None:
-        """Batches of one, so that a key lives through several states, in two processes."""
+        """Commit batches of one write, so that a key passes through several states, in two processes."""
         for step, elsewhere in drawn:
             if elsewhere:
                 self.write_through_the_other_store()
@@ -170,7 +170,7 @@ class SideBySide(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 4))
     def send_again(self, back: int) -> None:
-        """The very same write, as after a lost answer."""
+        """Send the same write again, as after a lost result."""
         if len(self.sent) >= back:
             self.commit_both([self.sent[-back]])
 
@@ -203,7 +203,7 @@ class SideBySide(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 4))
     def purge(self, limit: int) -> None:
-        """Which entries a bounded purge takes first is the store's own choice, so both go on to the end."""
+        """The order in which a bounded purge deletes is the store's choice, so both purge to the end."""
         first_here, first_there = self.model.purge(limit), self.subject.purge(limit)
 
         assert first_there == first_here
@@ -211,7 +211,7 @@ class SideBySide(RuleBasedStateMachine):
 
     @rule()
     def lapsed(self) -> None:
-        """Earlier runs have left some behind in their own scopes."""
+        """Compare the lapsed claims. Earlier runs have left some in their own scopes."""
         expected, found = self.model.lapsed(1000), self.subject.lapsed(100_000)
 
         mine = [entry for entry in found if entry.scope.startswith(self.prefix)]
@@ -221,14 +221,14 @@ class SideBySide(RuleBasedStateMachine):
         return Ref(self.prefix + ref.scope, ref.key)
 
     def version(self, ref: Ref, pick: int | None) -> tuple[int, int]:
-        """A version as the model and as the subject gave it out."""
+        """Return a version as the model and as the subject assigned it."""
         known = self.versions.get(ref, [])
         if pick is not None and len(known) >= -pick:
             return known[pick]
         return (known[-1][0] + 1000, known[-1][1] + 1000) if known else (1000, 1000)
 
     def addressed(self, step: Step) -> tuple[Write, Write]:
-        """The step as a write of its key where that stands now, for the model and for the subject."""
+        """Return the step as a write of its key in its current state, for the model and for the subject."""
         ref = self.there(step.ref)
         entry = self.model.read([ref]).entries[0]
         write = step.write(entry)
