@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seeds 20000` or, to read one story, `--seed 17 --trace`."""
+"""`python -m tests.simulation --seeds 20000`, or, to trace one run, `--seed 17 --trace`."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ LATE = (SECOND // 10, 2 * SECOND, 7 * SECOND, 45 * SECOND)
 
 
 class SimDispatcher:
-    """The interface of `Batcher`."""
+    """A dispatcher with the interface of `Batcher`."""
 
     def __init__(self, world: World, process: Process) -> None:
         self.store: Store = world.checker
@@ -117,7 +117,7 @@ class SimDispatcher:
         return result
 
     def close(self) -> None:
-        """There is nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     # Called by a caller that begins to wait for a write.
 
@@ -134,7 +134,7 @@ class SimDispatcher:
             raise Crashed
 
     def _soon(self, action: Callable[[T], object], arg: T) -> None:
-        """Now, or when the code that asks for it gets there."""
+        """Call it now, or after the time for which the running code blocks its thread."""
         if self._world.lag:
             self._process.at(0, action, arg)
         else:
@@ -188,7 +188,7 @@ class SimDispatcher:
                     world.at(world.rng.choice(LATE), None, self._arrive, batch, False)
 
     def _arrive(self, batch: list[QueuedWrite], answered: bool) -> None:
-        """At the store, whether or not the sender still lives. Its answer may have nobody to go to."""
+        """Let the batch arrive at the store, whether or not its sender still lives to get the results."""
         world = self._world
         self._boundary()
         if world.is_down():
@@ -212,7 +212,7 @@ class SimDispatcher:
             self._world.strike(fault, process)
 
     def _deliver(self, batch: list[QueuedWrite], results: list[WriteResult]) -> None:
-        """Like `Batcher._answer`."""
+        """Do what `Batcher` does with results."""
         resolved: list[tuple[QueuedWrite, WriteResult | None, Exception | None]] = [
             (queued, result, None) for queued, result in zip(batch, results, strict=True)
         ]
@@ -274,7 +274,7 @@ class SimDispatcher:
             self._tick_by(next_at)
 
     def _poll(self, due: list[KeyWatch], now: float) -> None:
-        """Like `Batcher._poll`."""
+        """Do what `Batcher` does for watched keys."""
         if self._world.is_down():
             resolve_all([(watch, None, StoreUnavailable("the store is down")) for watch in due])
             return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Run:
-    """One time that an effect's code was entered."""
+    """One run of an effect's code."""
 
     number: int
     key: str
@@ -28,13 +28,13 @@ class Run:
     value: str
     acted: bool = False
     undone: bool = False
-    # Entered when its claim was lost already, which nobody who came later could know.
+    # Begun after its claim was lost; later callers could not know of it.
     late: bool = False
     did_nothing: bool = False
 
 
 class Outside:
-    """Counts what really happened, and knows what may not have happened."""
+    """Counts what really happened, and knows what cannot have happened."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -43,7 +43,7 @@ class Outside:
         self._fences: dict[str, int] = {}
 
     def enter(self, key: str, fingerprint: object, kind: Effect, version: int, value: str) -> Run:
-        """An effect begins. An earlier attempt of a compensatable one must have been taken back by now."""
+        """Begin an effect. An earlier attempt of a compensatable one must have been undone by now."""
         world = self._world
         claim = world.checker.of_call(key).claims.get(version)
         if claim is None:
@@ -53,7 +53,7 @@ class Outside:
         late = version != world.checker.of_call(key).version
         run = Run(number, key, fingerprint, kind, version, attempt, generation, f"{key}#{number}{value}", late=late)
         if kind is Effect.COMPENSATABLE:
-            # Those that were entered before this claim was given; nobody can know of a frozen one that comes later.
+            # Only runs that began before this claim: a frozen one may begin later, and cannot be known.
             for other in self.runs[:entered]:
                 mine = other.key == key and other.generation == generation and not other.late
                 if mine and not other.undone and not other.did_nothing:
@@ -65,7 +65,7 @@ class Outside:
         return run
 
     def act(self, run: Run) -> None:
-        """The effect takes hold; or it is refused, because its version was fenced off."""
+        """Have the effect, or refuse it because its version was fenced off."""
         if run.version <= self._fences.get(run.key, 0):
             run.did_nothing = True
             raise NotDone("this version was fenced off")
@@ -77,7 +77,7 @@ class Outside:
         run.acted = True
 
     def undo(self, key: str) -> None:
-        """Takes back whatever earlier runs of the key have done."""
+        """Undo the earlier runs of the key."""
         for run in self.runs:
             if run.key == key:
                 run.undone = True
@@ -105,7 +105,7 @@ class Outside:
             self._world.fail(f"{key}: {_short(value)} was recorded long after its time")
 
     def check_seen(self, key: str, fingerprint: object, value: object, generation: int) -> None:
-        """A caller was given this value; `generation` is the one that was current when it asked."""
+        """Check a value that a caller got; `generation` is the one that was current when it called."""
         account, run = self._world.checker.of_call(key), self._by_value[value]
         # The caller that ran an effect still gets a result that could not be stored.
         recorded = account.outcomes.get(value, run.generation if run.version in account.unkept else None)

@@ -15,7 +15,7 @@ class Fault(enum.StrEnum):
     CANCEL = "cancel"
     LOSE_REQUEST = "lose request"
     LOSE_ANSWER = "lose answer"
-    HANG = "hang"  # the request is lost, and nobody says so for longer than anyone waits
+    HANG = "hang"  # the request is lost, without an error for longer than any timeout
     LINGER = "linger"  # given up by the sender, but it arrives later all the same
     DUPLICATE = "duplicate"  # arrives twice, the second time much later
     OUTAGE = "outage"
@@ -25,12 +25,12 @@ class Fault(enum.StrEnum):
 
 # These befall one request on its way; the others befall a process or the store.
 NETWORK = frozenset({Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.HANG, Fault.LINGER, Fault.DUPLICATE})
-# A process that keeps asking never notices these.
+# A process that retries never notices these.
 GENTLE = frozenset({Fault.LOSE_REQUEST, Fault.LOSE_ANSWER})
 
 
 class Faults(Protocol):
-    """Asked at every boundary; `sending` names the process whose request is about to leave."""
+    """A plan of faults, asked at every boundary; `sending` names the process whose request is about to be sent."""
 
     count: int
 

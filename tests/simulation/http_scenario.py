@@ -29,7 +29,7 @@ PROCESSES_MAX = 9
 
 
 def simulate(seed: int, *, trace: bool = False) -> Report:
-    """Live through one seed."""
+    """Run one seed."""
     rng = random.Random(seed)
     kinds = [kind for kind in Fault if rng.random() < 0.35]
     world = World(rng, Storm(rng, kinds, rng.choice((6.0, 20.0, 60.0)), gentle=False), trace=trace)
@@ -49,7 +49,7 @@ def simulate(seed: int, *, trace: bool = False) -> Report:
 
 @dataclass
 class HttpScenario:
-    """Clients ask in a storm; then there is peace, and everyone who asks must get the one answer."""
+    """Clients send requests during faults; after the faults, all of them must get the same response."""
 
     world: World
 
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--trace", action="store_true")
     options = parser.parse_args()
-    logging.disable()  # what the middleware logs in a storm says nothing of its promises
+    logging.disable()  # the logs of the middleware during faults do not matter
     broken = 0
     for seed in range(options.seeds) if options.seed is None else [options.seed]:
         report = simulate(seed, trace=options.trace)

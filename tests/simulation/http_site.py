@@ -39,7 +39,7 @@ class Mood(enum.Enum):
     SIZED_PIECES = enum.auto()
     EVENTS = enum.auto()
     SERVER_ERROR = enum.auto()
-    FORBIDDEN = enum.auto()  # says that it did nothing
+    FORBIDDEN = enum.auto()  # declares that it did nothing
     RAISES_FIRST = enum.auto()
     RAISES_AFTER_START = enum.auto()
     RAISES_IN_BODY = enum.auto()
@@ -55,7 +55,7 @@ NOTHING_DONE = (Mood.FORBIDDEN,)
 
 
 class HandlerError(Exception):
-    """Raised by handlers."""
+    """The error that handlers raise."""
 
 
 class ServerError(Exception):
@@ -64,7 +64,7 @@ class ServerError(Exception):
 
 @dataclass
 class Run:
-    """One time that a handler was entered."""
+    """One run of a handler."""
 
     number: int
     key: Key
@@ -95,7 +95,7 @@ class Call:
         return self._gone.is_set()
 
     def leave(self) -> None:
-        """The client goes away."""
+        """Disconnect the client."""
         self._site.world.note(self.process, f"the client of {self._key.key} goes away")
         self._gone.set()
 
@@ -140,14 +140,14 @@ class Call:
 
     @property
     def code(self) -> str:
-        """The code of a problem answer of the middleware's own."""
+        """The code of a problem response of the middleware."""
         if self.headers.get(b"content-type") != b"application/problem+json":
             return ""
         return str(json.loads(self.body)["code"])
 
 
 class Site:
-    """Everything that is served in one world, and what was said to whom."""
+    """All handlers, requests and responses of one world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -159,7 +159,7 @@ class Site:
     # Clients.
 
     def ask(self, process: Process, key: Key, *, tries: int) -> None:
-        """Let a client ask from some moment on."""
+        """Let a client send requests from a random time on."""
         delay = 0 if self.world.at_rest else self.world.rng.choice((0, 0, 2_000, 1_000_000, 4_000_000))
         process.at(delay, lambda: process.start(self._keep_asking(process, key, tries), blocking=False))
 
@@ -281,7 +281,7 @@ class Site:
             self.world.fail(f"{key.key}: runs again, and may not be repeated")
 
     def answered(self, key: Key, call: Call) -> None:
-        """A client has got a response to its end."""
+        """Record a response that a client has received completely."""
         if call.status != 201 or INTERRUPTED in call.body:
             allowed = {"conflict", "in-doubt", "unavailable", "outcome-not-kept", ""}
             own = call.run is not None and call.run.mood in {Mood.SERVER_ERROR, Mood.FORBIDDEN}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Pause: TypeAlias = Callable[[float], Awaitable[None]]
 
-# Longer than an entry keeps in line, so that the result becomes chunks.
+# Larger than an entry can hold, so that the result is stored in chunks.
 LARGE = "." * 70_000
 
 
@@ -36,16 +36,16 @@ class Mood(enum.Enum):
 
 
 class EffectFailed(Exception):
-    """Raised by simulated effects."""
+    """The error that simulated effects raise."""
 
 
 class UndoFailed(Exception):
-    """Raised by simulated undos; some effects list it among those that mean that nothing was done."""
+    """The error that simulated undos raise; some effects declare that it means "not done"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One key, and how it is asked for."""
+    """One key, and how it is called."""
 
     key: str
     kinds: tuple[Effect, ...]
@@ -94,7 +94,7 @@ class Work:
         return lambda entry: self._either(functools.partial(self._reconcile, entry))()
 
     def _either(self, work: Callable[[Pause], Coroutine[Any, Any, Any]]) -> Callable[[], Any]:
-        """The same work as `async def`, or as a `def` that keeps its thread."""
+        """Return the work as an `async def`, or as a `def` that blocks its thread."""
         if not self._plain:
             return lambda: work(asyncio.sleep)
 
@@ -184,7 +184,7 @@ def _late(world: World, started: Any) -> None:
 
 
 async def ask(world: World, process: Process, job: Job, *, tries: int, plain: bool, results: dict[str, object]) -> None:
-    """A user who keeps asking. The final result is left in `results`."""
+    """Call repeatedly, like a user who retries. The final result is stored in `results`."""
     rng = world.rng
     for _ in range(tries):
         kind, fingerprint = rng.choice(job.kinds), rng.choice(job.fingerprints)
@@ -212,7 +212,7 @@ async def ask(world: World, process: Process, job: Job, *, tries: int, plain: bo
 
 
 def _is_final(world: World, job: Job, error: errors.OncewardError) -> bool:
-    """Return whether asking again is useless; and check that this error is allowed at all."""
+    """Return whether a retry is useless, and check that this error is allowed."""
     match error:
         case errors.InDoubt():
             if world.gentle:
@@ -245,7 +245,7 @@ async def purge(process: Process) -> None:
 
 
 async def surface_doubts(process: Process) -> None:
-    """The work of the background purge besides purging."""
+    """Do the work of the background purge besides purging."""
     try:
         await process.ledger.doubt_lapsed()
     except errors.StoreUnavailable:
@@ -253,7 +253,7 @@ async def surface_doubts(process: Process) -> None:
 
 
 async def abandon(process: Process) -> None:
-    """An operator who is tired of waiting; without force, so that live holders are left alone."""
+    """Abandon claims like an operator, without force, so that live holders keep theirs."""
     try:
         page = await process.ledger.scan(SCOPE, status="in_progress")
         for entry in page.entries:
@@ -263,7 +263,7 @@ async def abandon(process: Process) -> None:
 
 
 async def settle_doubts(world: World, process: Process, jobs: dict[str, Job]) -> None:
-    """An operator who finds out what really happened, and says so."""
+    """Resolve doubts like an operator who knows what really happened."""
     try:
         page = await process.ledger.scan(status="in_doubt")
         for entry in page.entries:

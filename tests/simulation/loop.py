@@ -78,7 +78,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Tasks of a crashed process have nobody who could want their exceptions."""
+        """Do nothing: these are exceptions of tasks of a crashed process."""
 
     def _run(self, handle: Handle) -> None:
         if handle.cancelled:
@@ -93,7 +93,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(None)
         if world.lag:
-            # A plain function kept the loop's thread busy: nothing else of this loop runs until it is through.
+            # A plain function blocked the loop's thread: nothing else of this loop runs until it ends.
             self._busy_until = world.now + world.lag
 
 

@@ -1,6 +1,6 @@
 """Planted bugs. Each changes production behaviour in one narrow way while it is planted; the simulator must notice.
 
-They are the mistakes that once-only code is known for, and some that this code once had.
+They are mistakes that are typical of once-only code, and some that this code once had.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from onceward.store.write_id import write_id
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`swaps` are the attributes that it replaces: owner, name, replacement. Those that show rarely have a focus."""
+    """A planted bug. `swaps` are the replaced attributes: owner, name, replacement. A rare one has a focus."""
 
     name: str
     swaps: tuple[tuple[Any, str, Any], ...]
@@ -52,7 +52,7 @@ _apply = machine.apply
 
 
 def _applying(change: Callable[[Entry, Write], tuple[Entry, Write]]) -> tuple[Any, str, Any]:
-    """The store decides about another entry or another write than those that are there."""
+    """A bug: the store decides for a changed entry or a changed write."""
 
     def mutated(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
         if entry is not None:
@@ -63,7 +63,7 @@ def _applying(change: Callable[[Entry, Write], tuple[Entry, Write]]) -> tuple[An
 
 
 def _resulting(change: Callable[[Entry, Write], Entry]) -> tuple[Any, str, Any]:
-    """The store keeps another entry than the one that was decided."""
+    """A bug: the store keeps a changed entry."""
 
     def mutated(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
         after = _apply(entry, write, now, version)

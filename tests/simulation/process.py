@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Caller(Protocol):
-    """Someone who asks, and can be interrupted or killed."""
+    """A caller that can be interrupted or killed."""
 
     def interrupt(self) -> bool: ...
     def kill(self) -> None: ...
 
 
 class Process:
-    """Dies at once and for good; a restart is another process."""
+    """End the process for good; a restart is another process."""
 
     def __init__(
         self, world: World, *, lease_seconds: float, retain_seconds: float, wait_seconds: float, exact_clock: bool
@@ -115,7 +115,7 @@ class Process:
 
 
 class LoopCaller:
-    """A real asyncio task."""
+    """A caller in a real asyncio task."""
 
     def __init__(self, process: Process, main: Coroutine[Any, Any, None]) -> None:
         self._process = process
@@ -202,7 +202,7 @@ class BlockingCaller:
 
 
 class SimLock:
-    """Stands in for the lock on which a thread waits for its answer."""
+    """Stands in for the lock on which a thread waits for its result."""
 
     __slots__ = ("_caller", "_future")
 

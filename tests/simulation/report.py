@@ -1,4 +1,4 @@
-"""The result of one story, and how to replay it."""
+"""The result of one run, and how to replay it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`broken` says which promise was broken, if one was."""
+    """A result. `broken` is the broken guarantee, if any."""
 
     seed: int
     broken: str | None

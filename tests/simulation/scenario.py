@@ -29,7 +29,7 @@ WAIT_SECONDS = (0.5, 4.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """Choices that a seed makes in advance."""
+    """Random choices that a seed makes in advance."""
 
     jobs: tuple[Job, ...]
     processes: int
@@ -43,14 +43,14 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """Stories of one sort: only these faults, and every job changed in this way."""
+    """A focus: only these faults, and every job changed in this way."""
 
     faults: tuple[Fault, ...]
     job: Mapping[str, object]
 
 
 def simulate(seed: int, *, trace: bool = False, focus: Focus | None = None) -> Report:
-    """Live through one seed."""
+    """Run one seed."""
     rng = random.Random(seed)
     luck = rng.random()
     if luck < 0.06:
@@ -79,7 +79,7 @@ def simulate(seed: int, *, trace: bool = False, focus: Focus | None = None) -> R
 
 
 def replay(story: Story, script: Script) -> Report:
-    """The same story with exactly these faults."""
+    """Run the same scenario with exactly these faults."""
     return run_scenario(World(random.Random(0), script), story, seed=0)
 
 
@@ -119,7 +119,7 @@ class _ScenarioRun:
         self._everyone_gets_an_answer()
 
     def _everyone_gets_an_answer(self) -> None:
-        """A caller that keeps asking ends with a value, or learns that it is in doubt; and the doubt can be resolved."""
+        """Check that every retrying caller ends with a value or `InDoubt`, and that each doubt can be resolved."""
         world = self._world
         # Requests that were given up long ago may still arrive and claim a key once more.
         for _ in range(ROUNDS):
@@ -174,7 +174,7 @@ class _ScenarioRun:
     def _ask(self, process: Process, job: Job) -> None:
         world, rng = self._world, self._world.rng
         blocking = rng.random() < 0.4
-        # A thread of its own cannot await, and a plain function on a loop keeps everyone else there waiting.
+        # A thread cannot await, and a plain function on a loop blocks all other tasks of the loop.
         plain = blocking or rng.random() < 0.2
 
         def begin() -> None:

@@ -1,5 +1,5 @@
-"""The checker of all that the store ever answered. It stands between the processes and the store, keeps its own account of every
-key in its own words, and refuses to believe a store that breaks the rules.
+"""A checker of every result of the store. It is between the processes and the store, has its own account of every key,
+and fails if a result breaks the rules.
 
 It shares no code with the claim machine: a bug there must not be excused by the same bug here.
 """
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 # The scope of plain calls, with the default namespace before it.
 CALLS = "onceward:call"
-# Longer than an answer is on its way.
+# Longer than a result takes to arrive.
 MOMENT = 10_000
 
 
 @dataclass(slots=True)
 class Account:
-    """One key. `status` is None when nothing is there; a generation lasts from a first claim to the end of retention."""
+    """One key. `status` is None without an entry. A generation lasts from a first claim to the end of the retention."""
 
     generation: int = 0
     turned_at: int = 0
@@ -56,7 +56,7 @@ class Account:
 
 
 class StoreChecker:
-    """A store, checked from outside."""
+    """A store whose results are checked from outside."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -80,7 +80,7 @@ class StoreChecker:
         return account.generation - (self._world.now - account.turned_at <= MOMENT)
 
     def report_doubt(self, entry: Entry) -> None:
-        """A process reports a doubt: it must exist, and be reported once."""
+        """Check a reported doubt: it must exist, and be reported once."""
         account = self.account(entry.ref)
         if entry.version not in account.doubted:
             self._world.fail(f"{entry.key}: a process reported a doubt that does not exist")
@@ -119,10 +119,10 @@ class StoreChecker:
         return purged
 
     def abandon(self) -> None:
-        """No simulated process forks."""
+        """Do nothing: no simulated process forks."""
 
     def close(self) -> None:
-        """The world keeps its store."""
+        """Do nothing: the world keeps its store."""
 
     # The rules.
 

@@ -27,7 +27,7 @@ def story_of(effect: Effect, mood: Mood, *, large: bool = False) -> Story:
 
 
 def boundaries_of(story: Story) -> tuple[range, list[int]]:
-    """All boundaries of the story when nothing goes wrong, and those at which a request leaves."""
+    """Return all boundaries of the scenario without faults, and those at which a request is sent."""
     script = Script({})
     assert replay(story, script).broken is None
     assert script.count > 20

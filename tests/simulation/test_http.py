@@ -1,4 +1,4 @@
-"""Clients, handlers, processes and the store fail by a seed, and the guarantees hold; planted bugs are found."""
+"""Clients, handlers, processes and the store fail as a seed decides: guarantees hold, and planted bugs are found."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def the_end_is_passed_on_before_it_is_settled(patch: pytest.MonkeyPatch) -> None
     [
         (a_lost_claim_goes_unnoticed, 0),
         (a_lying_length_is_believed, 0),
-        # Rare: it is looked for near where it was found.
+        # Rare: the search starts near a seed that found it.
         (a_joined_body_ends_by_its_length, 650),
         (what_may_not_be_repeated_is, 0),
         (the_end_is_passed_on_before_it_is_settled, 0),

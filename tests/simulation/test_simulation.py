@@ -43,7 +43,7 @@ def test_the_command_runs_as_many_seeds_as_requested() -> None:
 
 
 def test_every_kind_of_fault_occurs_within_a_few_seeds() -> None:
-    """Everything that it is there to try does happen, in few seeds."""
+    """Every kind of fault and reaction appears in a few seeds."""
     output = "\n".join(line for seed in range(800) for line in simulate(seed, trace=True).trace)
 
     missing = [sight for sight in SIGHTS if sight not in output]

@@ -1,11 +1,11 @@
-"""The two ways out of the simulated world."""
+"""The two exceptions that end code in the simulated world."""
 
 from __future__ import annotations
 
 
 class Violation(AssertionError):
-    """A promise was broken."""
+    """A guarantee was broken."""
 
 
 class Crashed(BaseException):
-    """Unwinds the code of a process that is dead. Nothing it does on the way out reaches anyone."""
+    """Unwinds the code of a dead process. Nothing that the code does meanwhile reaches anything."""

@@ -69,12 +69,12 @@ class World:
     # Events.
 
     def at(self, delay: int, owner: Process | None, action: Callable[..., object], *args: object) -> None:
-        """Run this after a delay. An event of a process waits while it is frozen, and dies with it."""
+        """Run this after a delay. An event of a process waits while it is frozen, and is dropped when it dies."""
         self._order += 1
         heapq.heappush(self._events, (self.now + self.lag + delay, self._order, owner, action, args))
 
     def run(self, until: int = END) -> None:
-        """Everything that is to happen up to this moment."""
+        """Run all events up to this time."""
         events = self._events
         faults = self.faults
         while events and events[0][0] <= until:
@@ -100,13 +100,13 @@ class World:
         self.now = max(self.now, until if until < END else 0)
 
     def block(self, span: int) -> None:
-        """The running code keeps its thread busy for this long."""
+        """Count the running code as blocking its thread for this long."""
         self.lag += span
 
     # Faults.
 
     def strike(self, fault: Fault, process: Process) -> None:
-        """A fault that befalls a process or the store."""
+        """Apply a fault to a process or the store."""
         rng = self.rng
         match fault:
             case Fault.CRASH:
@@ -148,7 +148,7 @@ class World:
             self.trace.append(f"{(self.now + self.lag) / SECOND:12.6f}  {who:<6} {text}")
 
     def fail(self, message: str) -> NoReturn:
-        """A promise is broken. Code that catches everything cannot hide it: the world stops after this event."""
+        """Report a broken guarantee. Code that catches everything cannot hide it: the world stops after this event."""
         if self.failure is None:
             self.failure = Violation(message)
             self.note(None, f"BROKEN: {message}")
