@@ -38,7 +38,7 @@ def at_rest(database: Database) -> bool:
 
 
 def event_ids(database: Database) -> list[int]:
-    """Every id of the log, in order."""
+    """Return every id of the log, in order."""
     ids: list[int] = []
     while True:
         with database.read() as tx:

@@ -35,7 +35,7 @@ class Worker:
         self._ledgers: dict[tuple[str, float], Ledger] = {}
 
     def ledger(self, order: Order) -> Ledger:
-        """One for each URL and lease, kept open from order to order."""
+        """Return the ledger for this URL and lease, which stays open from order to order."""
         wanted = (order["url"], order.get("lease", 30.0))
         if wanted not in self._ledgers:
             url, lease_seconds = wanted
@@ -43,7 +43,7 @@ class Worker:
         return self._ledgers[wanted]
 
     def effect(self, order: Order) -> Callable[[], str]:
-        """Append a line outside, say so, wait where the order asks for it, and return what no other run returns."""
+        """Return an effect that counts its run, reports, pauses if ordered to, and returns a unique value."""
 
         def happen() -> str:
             token = f"{os.getpid()}.{next(_tokens)}"
@@ -81,7 +81,7 @@ class Worker:
                     result["value"] = ledger.blocking.run(order["key"], happen, **options)
 
     def load(self, order: Order) -> None:
-        """Many keys, each until it is answered; an unavailable store is asked again."""
+        """Use many keys, each until it gets a result; retry if the store is unavailable."""
         for key, effect in order["keys"]:
             one = {**order, "key": key, "effect": effect}
             for _ in range(order.get("tries", 1)):

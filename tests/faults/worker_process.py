@@ -24,7 +24,7 @@ END_SECONDS_MAX = 2.0
 
 
 class Effect(NamedTuple):
-    """One run of an effect, as it was counted outside."""
+    """One run of an effect, as counted outside of the worker."""
 
     key: str
     token: str
@@ -32,7 +32,7 @@ class Effect(NamedTuple):
 
 
 class Effects:
-    """The file outside that every run of an effect adds a line to."""
+    """The file to which every run of an effect adds a line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class WorkerProcess:
         self._orders.write(b"\n")
 
     def read_report(self, seconds: float = REPORT_SECONDS_MAX) -> dict[str, Any]:
-        """The next report; empty when the worker is gone."""
+        """Return the next report; empty if the worker is gone."""
         deadline = time.monotonic() + seconds
         while b"\n" not in self._unread:
             readable, _, _ = select.select([self._reports], [], [], max(0.0, deadline - time.monotonic()))
@@ -91,19 +91,19 @@ class WorkerProcess:
         return report
 
     def result(self) -> dict[str, Any]:
-        """The next report that is not about a point on the way: `{"key", "value"}`, `{"key", "error"}` or `{"done"}`."""
+        """Return the next report that is a result: `{"key", "value"}`, `{"key", "error"}` or `{"done"}`."""
         report = self.read_report()
         while "at" in report:
             report = self.read_report()
         return report
 
     def kill(self) -> None:
-        """Returns when it is gone."""
+        """Kill it, and wait until it is gone."""
         signal.pidfd_send_signal(self._process, signal.SIGKILL)
         assert self._ends_within(REPORT_SECONDS_MAX)
 
     def freeze(self) -> None:
-        """Returns when none of its threads moves."""
+        """Freeze it, and wait until none of its threads runs."""
         signal.pidfd_send_signal(self._process, signal.SIGSTOP)
         while any(_state(thread) != "T" for thread in Path(f"/proc/{self.pid}/task").iterdir()):
             os.sched_yield()
@@ -129,7 +129,7 @@ def _state(thread: Path) -> str:
 
 
 class Caller:
-    """This process as one more caller. Its runs of an effect are counted outside like those of the workers."""
+    """This process as another caller. Its effects are counted like those of the workers."""
 
     def __init__(self, url: str, effects: Effects) -> None:
         self.ledger = open_ledger(url, wait_seconds=30.0)

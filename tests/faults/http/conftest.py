@@ -22,7 +22,7 @@ class StartWorker(Protocol):
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """Those that several processes share."""
+    """The stores that several processes can share."""
     return BACKENDS[request.param]
 
 

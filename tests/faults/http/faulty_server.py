@@ -22,7 +22,7 @@ from onceward.http.keyed.operation import Operation
 from onceward.store import Store
 from onceward.testing import FaultyStore
 
-# More than is kept with an entry, and yet one piece with its length ahead: nothing is sent before it is settled.
+# Larger than an entry can hold, but one piece with a declared length, so nothing is sent before it is settled.
 LARGE = 200_000
 
 
@@ -34,7 +34,7 @@ class Run(NamedTuple):
 
 
 class FaultyServer:
-    """An application with a route for each sort of answer; `runs` counts its handlers, `during` is called in them."""
+    """An application with a route for each kind of response. `runs` counts its handlers; `during` is called in them."""
 
     def __init__(self, store: Store, **options: Any) -> None:
         self.store = FaultyStore(store)
@@ -53,7 +53,7 @@ class FaultyServer:
         until(lambda: self._server.started, "the server does not start")
 
     def send_request(self, path: str, key: str, *, wait: int = 0) -> RawResponse:
-        """One request; `OSError` when its answer is cut."""
+        """Send one request. Raises `OSError` if the response is cut."""
         return send_request(self.port, path, key, wait=wait)
 
     def counts(self) -> Counter[str | None]:

@@ -1,4 +1,4 @@
-"""Workers under load from retrying clients, while one after the other is killed; and the invariants at the end."""
+"""Workers under load from retrying clients, which are killed one after the other; and the invariants at the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALIVE_SECONDS = (0.5, 1.0)
 GONE_SECONDS = (0.0, 0.2)
 # Each pause of a handler is up to this long.
 PACE_SECONDS = 0.05
-# How long a client keeps asking for one key; a key that has no answer by then is lost.
+# The time for which a client retries one key; a key without a response by then is lost.
 GIVE_UP_SECONDS = 60.0
 # How long a client waits after `Retry-After`: less than requested, as many clients do.
 RETRY_AFTER_FACTOR = 0.1
@@ -56,7 +56,7 @@ class Figures:
     repeated: int = 0
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the figures as a line for people."""
         keys = ", ".join(f"{count} {path}" for path, count in sorted(self.keys.items()))
         statuses = ", ".join(f"{count} x {status}" for status, count in sorted(self.statuses.items()))
         return [
@@ -70,7 +70,7 @@ class Figures:
 
 
 class Load:
-    """One run. `paths` are the routes that are asked for, in turn."""
+    """One run. `paths` are the routes that are requested, in turn."""
 
     def __init__(
         self, fork_server: ForkServer, store: str, folder: Path, paths: Sequence[str], *, seed: int = 0
@@ -89,7 +89,7 @@ class Load:
         self._broken = threading.Event()
 
     def run(self, seconds: float, *, kills_max: float = math.inf) -> Figures:
-        """Load, then a last question for each key, then the reckoning: raises `AssertionError` when a promise is broken.
+        """Run the load, send each key once more, and check the invariants. Raises `AssertionError` if one is broken.
 
         The load ends after these seconds, or after this number of kills.
         """
@@ -145,7 +145,7 @@ class Load:
                 self._answers[path, key].append(answer)
 
     def _send_request(self, path: str, key: str, ports: list[int]) -> RawResponse:
-        """Ask with the same key, round the workers, until there is an answer that no retry is asked for."""
+        """Send the request to one worker after the other, with the same key, until the response is final."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         for tries, port in enumerate(itertools.cycle(ports)):
             assert time.monotonic() < deadline, f"{key} was lost: asked {tries} times, and no answer"
@@ -209,7 +209,7 @@ class Load:
             self._check_once(last)
 
     def _check_once(self, last: dict[tuple[str, str], RawResponse]) -> None:
-        """Executed effects == distinct keys, and each is the one that the answer speaks of."""
+        """Check that each key has one effect, which its response names."""
         with psycopg.connect(self._store) as connection:
             rows = connection.execute("SELECT key, token FROM sales").fetchall()
         answered = {key: json.loads(answer.body)["token"] for (path, key), answer in last.items() if path == "/once"}

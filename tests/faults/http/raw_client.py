@@ -10,11 +10,11 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class NoResponseError(OSError):
-    """The connection ended before the answer did."""
+    """The connection ended before the response did."""
 
 
 class RawResponse(NamedTuple):
-    """A whole response."""
+    """A complete response."""
 
     status: int
     replayed: bool
@@ -28,13 +28,13 @@ class RawResponse(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """The code of a problem answer."""
+        """The code of a problem response."""
         found: Any = json.loads(self.body)
         return str(found["code"])
 
 
 def send_request(port: int, path: str, key: str, *, wait: int = 0, seconds: float = ANSWER_SECONDS_MAX) -> RawResponse:
-    """POST with this key; `wait` is how long a duplicate would wait for the one that runs."""
+    """Send a POST with this key. `wait` is the time for which a duplicate waits for the running request."""
     headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
     if wait:
         headers["Prefer"] = f"wait={wait}"

@@ -43,7 +43,7 @@ def why_not() -> str:
 
 
 class Containers:
-    """Servers of one store and one folder, each in a place of its own or in this one."""
+    """Servers that share a store and a folder, each in its own container or in none."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -68,7 +68,7 @@ class Containers:
         process.wait(ANSWER_SECONDS_MAX)
 
     def begin(self, url: str) -> Future[httpx.Response]:
-        """A payment that is under way when this returns."""
+        """Start a payment, which is still running when this returns."""
         before = self.effects
         running = self._pool.submit(post, url)
         until(lambda: self.effects > before, "nobody paid")
@@ -100,7 +100,7 @@ def containers(tmp_path: Path) -> Iterator[Containers]:
 
 
 def is_refused() -> bool:
-    """States why this machine cannot run the test, and that the reason is one of the machine's."""
+    """Return whether this machine cannot run the test; print the reason, and check that it is one of the known ones."""
     reason = why_not()
     if reason:
         sys.stderr.write(f"no pid namespaces on this machine: {reason}\n")
@@ -134,7 +134,7 @@ def test_a_retry_from_another_container_waits_for_the_lease_and_its_client_waits
 
 
 def test_a_process_with_the_same_pid_in_another_container_does_not_prove_a_death(containers: Containers) -> None:
-    """Both are number 1 in their namespaces, and the second was started later."""
+    """Both have the pid 1 in their namespaces, and the second was started later."""
     if is_refused():
         return
     _, first_url = containers.start(*CONTAINER)

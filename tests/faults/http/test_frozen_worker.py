@@ -31,7 +31,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 def freeze_at(
     start_worker: StartWorker, executor: ThreadPoolExecutor, point: str, path: str, nth: int = 1
 ) -> tuple[Worker, Future[RawResponse], Worker]:
-    """A worker is frozen at this point of a request; gives it, what its client gets, and another worker."""
+    """Freeze a worker at this point of a request. Return it, the future of its response, and another worker."""
     frozen = start_worker(fault_at(point, "freeze", nth), lease_seconds=LEASE_SECONDS)
     other = start_worker(lease_seconds=LEASE_SECONDS_OF_OTHERS)
     future = executor.submit(frozen.send_request, path, KEY)
@@ -40,7 +40,7 @@ def freeze_at(
 
 
 def request_until_decided(worker: Worker, path: str) -> RawResponse:
-    """Retry for as long as the key is said to be in work; a running body may be cut in between."""
+    """Retry while the response says that the key is in progress; a running body may be cut in between."""
 
     def send_request() -> RawResponse | None:
         try:

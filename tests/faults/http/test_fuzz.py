@@ -26,7 +26,7 @@ fuzzed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, He
 
 
 class EchoResponse(NamedTuple):
-    """A whole response."""
+    """A complete response."""
 
     status: int
     content_type: str
@@ -35,7 +35,7 @@ class EchoResponse(NamedTuple):
 
 
 class EchoServer:
-    """The middleware before an application that answers with what it was sent, called as a server calls it."""
+    """The middleware before an application that echoes its request, called as a server calls it."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()

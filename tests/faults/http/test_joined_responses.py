@@ -24,7 +24,7 @@ KEY = "order-1"
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[tuple[FaultyServer, FaultyServer]]:
-    """Two servers that share nothing but a file."""
+    """Two servers that share only a file."""
     url = f"sqlite:///{tmp_path}/keys.db"
     options: dict[str, Any] = {"store_seconds": 0.3, "lease_seconds": 30.0}
     with (
@@ -35,7 +35,7 @@ def two(tmp_path: Path) -> Iterator[tuple[FaultyServer, FaultyServer]]:
 
 
 def test_a_sized_body_ends_for_a_duplicate_only_when_it_is_settled(two: tuple[FaultyServer, FaultyServer]) -> None:
-    """All of it is written down, and the duplicate has read all of it, when another takes the claim over."""
+    """The whole body is stored and was read by the duplicate when another server takes over the claim."""
     producer, other = two
     joined: list[Future[RawResponse]] = []
     with ThreadPoolExecutor(1) as elsewhere:
@@ -61,7 +61,7 @@ def test_a_duplicate_between_two_producers_is_told_to_retry(
     answers: list[RawResponse] = []
 
     def join() -> None:
-        """The duplicate finds a response to join, which is gone when it reads it."""
+        """Send a duplicate that finds a response to join, which is gone when it reads it."""
         other.store.at("before-chunks", lambda: take_over(other.store._store))
         answers.append(other.send_request("/large", KEY))
 

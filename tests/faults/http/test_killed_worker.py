@@ -19,7 +19,7 @@ KEY = "order-1"
 
 
 def crash_at(start_worker: StartWorker, point: str, path: str, nth: int = 1) -> Worker:
-    """A worker dies at this point of a request; gives another one, on the same store."""
+    """Kill a worker at this point of a request. Return another one on the same store."""
     doomed, other = start_worker(fault_at(point, "crash", nth)), start_worker()
     with pytest.raises(OSError, match=r"."):
         doomed.send_request(path, KEY)
@@ -121,7 +121,7 @@ def test_a_bound_effect_happens_exactly_once_wherever_the_kill_falls(
 
 
 def sold(database: str) -> list[tuple[str, bytes]]:
-    """Every sale that really happened, with the answer that belongs to it; they are forgotten afterwards."""
+    """Return every sale with its response, and delete them."""
     with psycopg.connect(database) as connection:
         rows = connection.execute("DELETE FROM sales RETURNING key, token").fetchall()
     return [(key, f'{{"token":"{token}"}}'.encode()) for key, token in rows]

@@ -62,7 +62,7 @@ def test_a_lost_message_is_repeated_and_nothing_runs_twice(make_store: Opener) -
 
 @pytest.mark.parametrize("word", ["begin", "settle"])
 def test_a_lost_result_is_never_mistaken_for_another_callers_claim(tmp_path: Path, word: str) -> None:
-    """Were its own claim taken for a stranger's, the client would be told 409 while nobody works."""
+    """The client would get 409 although no handler runs, if a caller took its own claim for another's."""
     with closing(FaultyServer(open_store(f"sqlite:///{tmp_path}/keys.db"))) as served:
         for number in range(20):
             served.store.lose_answer(word)

@@ -34,7 +34,7 @@ def server(make_store: Opener) -> Iterator[FaultyServer]:
 
 @pytest.fixture
 def forgotten(make_store: Opener) -> Iterator[FaultyServer]:
-    """For what is not recorded, and taken over when its lease is over."""
+    """A server with short leases, for requests that were not recorded and are taken over after their lease."""
     with closing(
         FaultyServer(make_store(), store_seconds=STORE_SECONDS, lease_seconds=LEASE_SECONDS_TO_WAIT)
     ) as server:
@@ -46,7 +46,7 @@ def assert_unavailable(answer: RawResponse) -> None:
 
 
 def request_until_decided(server: FaultyServer, path: str) -> RawResponse:
-    """Retry for as long as the key is said to be in work."""
+    """Retry while the response says that the key is in progress."""
 
     def send_request() -> RawResponse | None:
         answer = server.send_request(path, KEY, wait=5)
@@ -57,7 +57,7 @@ def request_until_decided(server: FaultyServer, path: str) -> RawResponse:
 
 @contextmanager
 def down_from(server: FaultyServer, moment: str) -> Iterator[None]:
-    """The store is down from this moment of the next request on, until the end of the block."""
+    """Make the store unavailable from this point of the next request until the end of the block."""
     with ExitStack() as down:
 
         def go_down() -> None:
@@ -149,7 +149,7 @@ def test_a_worker_that_lost_its_claim_and_cannot_read_the_entry_responds_unavail
 
 
 def take_over(server: FaultyServer, operation: Operation) -> None:
-    """Another worker, as if this one had been silent for too long, runs the request to its end."""
+    """Settle the request from another worker, as if this one had been silent for too long."""
     store = server.store._store
     assert operation.key is not None
     (found,) = store.scan(None, Status.IN_PROGRESS, "", 10).entries

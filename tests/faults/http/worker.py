@@ -35,7 +35,7 @@ from onceward.store.open import open_store
 from onceward.testing import FaultyStore, reached
 
 PIECE = b"." * 9_000
-# Beyond what a response is kept with its entry: most pieces are written down while the rest is still to come.
+# Larger than an entry can hold: most pieces are recorded while others are still to come.
 PIECES = 12
 CREATE = "CREATE TABLE IF NOT EXISTS sales (key TEXT NOT NULL, token TEXT NOT NULL)"
 # PostgreSQL lets two processes that create one table at once fail; this lets one wait for the other.
@@ -59,7 +59,7 @@ def new_token() -> str:
 
 
 class Routes:
-    """The handlers. Each gives an answer that no other run of it gives."""
+    """The handlers. Each run returns a different response."""
 
     def __init__(self, effects: Path, database: str, pace: float) -> None:
         self._effects = effects
@@ -69,7 +69,7 @@ class Routes:
         self._stopping = asyncio.Event()
 
     async def pause(self) -> None:
-        """Work takes its time, so that a kill finds it anywhere; a worker that stops has no more of it."""
+        """Wait for a random time, so that a kill can happen anywhere. A worker that stops does not wait."""
         if self._pace:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), random.uniform(0.0, self._pace))
@@ -80,7 +80,7 @@ class Routes:
         self._stopping.set()
 
     async def happen(self, request: Request) -> str:
-        """The effect, between its two points."""
+        """Have the effect, between its two points."""
         operation = idempotency(request)
         reached("before-effect")
         await self.pause()

@@ -24,7 +24,7 @@ END_SECONDS_MAX = 30.0
 
 
 class Worker:
-    """One address, behind which server processes come and go."""
+    """One address, behind which server processes are started and killed."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Worker:
         assert readable, f"the process {self.pid} did not end"
 
     def restart(self) -> None:
-        """Put another process in the place of one that is gone."""
+        """Start another process in place of one that is gone."""
         os.close(self._process)
         self.start()
 
     def wait_until_frozen(self) -> None:
-        """Until none of its threads moves."""
+        """Wait until none of its threads runs."""
         tasks = Path(f"/proc/{self.pid}/task")
 
         def stands_still() -> bool:

@@ -25,7 +25,7 @@ from onceward.hub.security import tokens
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A running hub that needs tokens, its database seen from outside, and two who may use it."""
+    """A running hub that requires tokens, access to its database, and two principals."""
 
     hub: RunningHub
     database_url: str
@@ -39,7 +39,7 @@ class Site:
         return self.hub.port
 
     def new_token(self, name: str, *scopes: str) -> tuple[str, str]:
-        """Its id and its text."""
+        """Create a token; return its id and its text."""
         with self.database.write() as tx:
             made, text = tokens.create(tx, name, scopes)
         return made.token_id, text
@@ -49,7 +49,7 @@ class Site:
 
 
 class Sites:
-    """Each is started when the first test asks for it."""
+    """Sites by database, each started when the first test asks for it."""
 
     def __init__(self, servers: Servers, folder: Path) -> None:
         self._servers = servers
@@ -93,14 +93,14 @@ def site(request: pytest.FixtureRequest, sites: Sites) -> Site:
 
 
 class Killable(NamedTuple):
-    """A hub of two workers, and the file with the order at which point they stop."""
+    """A hub of two workers, and the file that orders the point at which they stop."""
 
     hub: RunningHub
     orders: Path
     database: Database
 
     def kill_at(self, point: str, requests: list[tuple[str, object, str]]) -> int:
-        """Send these requests to one worker, and kill it when it stands at the point; gives its process id."""
+        """Send these requests to one worker, and kill it when it reaches the point. Return its process id."""
         connections = connections_by_worker(self.hub, len(requests))
         worker = min(connections)
         self.orders.write_text(point, "utf-8")

@@ -1,5 +1,6 @@
-"""Clients that follow the log: by pages, over SSE and over the WebSocket. They come back wherever they stood when they
-are cut off, and tell every id that they were given.
+"""Clients that follow the log: by pages, over SSE and over the WebSocket.
+
+They resume where they were cut off, and record every id that they received.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from websockets.sync.client import connect
 
 # A client that was cut off tries again after this time.
 PAUSE_SECONDS = 0.05
-# How long one look at a stream takes at most, so that a follower notices that it shall stop.
+# The time limit of one read of a stream, so that a follower notices that it must stop.
 POLL_SECONDS = 0.2
 
 
 class Follower:
-    """Runs from entering to leaving. `ids` are the events that it was given, `endings` what it was told at ends."""
+    """A follower, which runs inside its `with` block. `ids` are the received events, `endings` the received errors."""
 
     def __init__(self, port: int, token: str | None = None, after: int = 0) -> None:
         self.port = port
@@ -60,7 +61,7 @@ class Follower:
             raise self._error
 
     def wait_for(self, event_id: int) -> list[int]:
-        """All ids so far, as soon as this one or a later one is among them."""
+        """Return all ids so far, once this one or a later one is among them."""
         self._wait(lambda: bool(self.ids) and self.ids[-1] >= event_id, f"event {event_id}")
         return list(self.ids)
 
@@ -92,7 +93,7 @@ class Follower:
             self._error = error
 
     def _follow(self) -> None:
-        """One connection, until it ends."""
+        """Follow over one connection until it ends."""
         raise AssertionError("each kind has its own")
 
     def _count_session(self) -> None:
@@ -107,7 +108,7 @@ class Follower:
             self._more.notify_all()
 
     def _handle_mark(self, message: dict[str, Any]) -> None:
-        """A mark: what is said beside the events."""
+        """Handle a mark, which is a message that is not an event."""
         assert message["type"] != "gap", message
         if message["type"] == "caught_up":
             self._caught_up.set()
@@ -118,7 +119,7 @@ class Follower:
 
 
 class PageFollower(Follower):
-    """Asks for the next page again and again."""
+    """Follows the log by pages."""
 
     def _follow(self) -> None:
         connection = open_connection(self.port)

@@ -1,5 +1,6 @@
-"""A hub under load from clients that retry, while its workers are killed one after the other; and what must hold in the
-end: one row and one event for each keyed request, and every follower has the whole log, once and in order.
+"""A hub under load from retrying clients, while its workers are killed one after the other.
+
+At the end, each keyed request has one row and one event, and every follower has the whole log, once and in order.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Figures:
     events: int = 0
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the figures as a line for people."""
         keys = ", ".join(f"{count} {kind}" for kind, count in sorted(self.keys.items()))
         statuses = ", ".join(f"{count} x {status}" for status, count in sorted(self.statuses.items()))
         return [
@@ -82,7 +83,7 @@ class Load:
         self._answers: dict[tuple[str, str], set[tuple[int, bytes]]] = {}
 
     def run(self, seconds: float) -> Figures:
-        """Load, then the reckoning: raises `AssertionError` when a promise is broken."""
+        """Run the load, then check the result. Raises `AssertionError` if a guarantee is broken."""
         with ExitStack() as stack:
             hub = stack.enter_context(running_hub(data_dir=self._data_dir, args=self._args, command=SERVE))
             database = stack.enter_context(connected_to(self._url))

@@ -31,7 +31,7 @@ from onceward.testing import FaultyStore
 
 
 def make(config: Config, orders: Path) -> Any:
-    """The hub's own application, with the points in it."""
+    """The hub's own application with the pause points added."""
 
     def is_ordered(point: str) -> bool:
         return orders.is_file() and orders.read_text("utf-8") == point
@@ -52,7 +52,7 @@ def make(config: Config, orders: Path) -> Any:
             notify(feed)
 
     def paused_wake(batch: Sequence[QueuedItem[Any]]) -> None:
-        """The writer goes on, and the callers of what it has committed wait forever."""
+        """Leave the callers of a committed batch waiting forever; the writer continues."""
         if isinstance(batch[0].work[0], Lookup) or not is_ordered("committed"):
             wake(batch)
             return

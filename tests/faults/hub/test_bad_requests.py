@@ -127,7 +127,7 @@ NOT_ACCEPTED: dict[str, tuple[str, Any, int]] = {
 
 @pytest.fixture
 def topic(site: Site, topics_of_sites: dict[int, str]) -> str:
-    """One topic for all refusals of a site: nothing is ever written to it."""
+    """One topic for all refused requests of a site: none of them may write to it."""
     if site.port not in topics_of_sites:
         topics_of_sites[site.port] = site.ada.topic("refusals")
     return topics_of_sites[site.port]
@@ -249,7 +249,7 @@ def test_an_invalid_query_is_refused(site: Site, query: str) -> None:
 
 
 def raw(site: Site, head: list[str], pieces: list[bytes]) -> HubResponse:
-    """Send raw lines and bytes, and return the response of the hub."""
+    """Send raw bytes, and return the response of the hub."""
     lines = [f"POST {TOPICS} HTTP/1.1", f"Host: 127.0.0.1:{site.port}", f"Authorization: Bearer {site.token}"]
     sent = "\r\n".join([*lines, "Content-Type: application/json", *head, "", ""]).encode()
     with closing(socket.create_connection(("127.0.0.1", site.port), SECONDS_MAX)) as connection:

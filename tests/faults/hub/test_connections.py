@@ -67,7 +67,7 @@ def test_a_server_without_a_free_connection_is_reported_within_seconds_and_the_h
         with connected_to(url) as database:
             after = written(database)
 
-    # The ledger has one more, and nobody listens for events here.
+    # The ledger has one more. No connection listens for events here.
     assert most <= DATABASE_CONNECTIONS
     assert [answer.status_code for answer in refused] == [503] * 4
     assert all(answer.headers["retry-after"] for answer in refused)

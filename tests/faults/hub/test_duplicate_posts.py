@@ -23,7 +23,7 @@ Key = Callable[[int], str | None]
 
 
 def all_at_once(site: Site, topic: str, contents: list[Any], key: Key) -> list[HubResponse]:
-    """One post from each of as many connections, half of them to either worker, in the same moment."""
+    """Send one post on each of these connections at the same moment, half of them to each worker."""
     path = f"/api/v1/topics/{topic}/attachments"
     together = Barrier(len(contents))
     with ExitStack() as stack:
@@ -77,7 +77,7 @@ def test_fifty_identical_concurrent_posts_are_one_row_and_one_event(
 
 
 def test_equivalent_concurrent_posts_are_one_row(site: Site) -> None:
-    """No key and the empty key, the order of fields, and the spelling of a number."""
+    """The posts differ in a missing or empty key, in the order of fields, and in the spelling of numbers."""
     topic = site.ada.topic()
     spellings = [
         {"kind": "note", "value_json": {"a": 1, "b": [2, {"c": 3, "d": 4}]}},

@@ -20,7 +20,7 @@ EVENTS_EACH = 25
 
 @pytest.fixture
 def somebody_elses_transaction(servers: Servers) -> Iterator[None]:
-    """A transaction that stays open all the while, with changes, in another database of the same PostgreSQL."""
+    """Keep a transaction with changes open in another database of the same PostgreSQL."""
     with psycopg.connect(servers.postgres.create_database()) as other:
         other.execute("CREATE TABLE elsewhere (id integer)")
         other.execute("INSERT INTO elsewhere VALUES (1)")
@@ -52,7 +52,7 @@ def test_no_follower_misses_an_event_of_eight_writers_or_gets_one_twice(site: Si
 
 
 def test_followers_do_miss_events_when_ids_are_drawn_out_of_turn(sites: Sites) -> None:
-    """The test above would see it: without the lock of the log, PostgreSQL commits in another order than it counts."""
+    """The test above detects this: without the lock, PostgreSQL commits in another order than it assigns ids."""
     log, given = followed(sites["postgresql"], append_out_of_turn)
 
     missed = {kind: len(log) - len(ids) for kind, ids in given.items()}

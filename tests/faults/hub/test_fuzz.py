@@ -37,7 +37,7 @@ KEYS = st.one_of(st.none(), st.sampled_from(["a", "b"]), st.uuids().map(str))
 
 
 class Described:
-    """A hub by its own description, with one topic that is there."""
+    """A hub as its own description shows it, with one topic."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -49,7 +49,7 @@ class Described:
         self.operations: list[Any] = [operation(found) for found in document.get_all_operations()]
 
     def send_request(self, data: st.DataObject, mode: GenerationMode) -> tuple[Any, Any]:
-        """One request to one operation, which gets an answer that is as described."""
+        """Send one request of an operation, and check the response against the description."""
         chosen = data.draw(st.sampled_from(self.operations), label="operation")
         case = data.draw(chosen.as_strategy(generation_mode=mode))
         if "topic_id" in (case.path_parameters or {}) and data.draw(st.booleans(), label="a topic that is there"):

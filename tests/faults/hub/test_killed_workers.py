@@ -31,7 +31,7 @@ def follow_both_workers(hub: RunningHub, stack: ExitStack) -> dict[int, list[Fol
 
 
 def test_a_commit_of_a_killed_worker_is_there_once_for_everyone(killable: Killable) -> None:
-    """Before anyone is told, and before the answer is recorded; then after that, and before it is sent."""
+    """A worker is killed before followers are notified, and between the record and the sending of a response."""
     hub, database = killable.hub, killable.database
     ask = Caller(hub.port)
     topic = ask.topic()
@@ -66,7 +66,7 @@ def test_a_commit_of_a_killed_worker_is_there_once_for_everyone(killable: Killab
 
 
 def _check_one_each(database: Database, before: dict[str, int], answers: list[HubResponse], topic: str) -> None:
-    """Each request has one row and one event, and both are those that its answer speaks of."""
+    """Check that each request has one row and one event, and that its response names both."""
     after = written(database)
     assert {name: after[name] - before[name] for name in ("topics", "messages", "topic_attachments", "events")} == {
         "topics": 1,

@@ -40,7 +40,7 @@ def hub(url: str, ledger_url: str, tmp_path: Path) -> Iterator[Client]:
 
 
 def drop_connections(*urls: str) -> list[int]:
-    """Returns when they are gone; gives how many there were in each database."""
+    """Drop the idle connections, and wait until they are gone. Return their number in each database."""
     dropped = []
     for url in urls:
         with psycopg.connect(url, autocommit=True) as other:
@@ -78,7 +78,7 @@ def test_requests_after_dropped_connections_succeed_at_the_first_attempt(
 def test_a_commit_whose_result_was_lost_is_not_repeated(
     url: str, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
-    """The row carries the key of its request: the retry finds it."""
+    """The row carries the request key, so the retry finds it."""
     with TcpProxy(postgres_server.port) as proxy:
         proxied = url.replace(f":{postgres_server.port}/", f":{proxy.port}/")
         settings = HubSettings(data_dir=str(tmp_path), database=proxied, ledger=f"sqlite:///{tmp_path}/keys.db")

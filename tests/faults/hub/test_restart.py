@@ -81,7 +81,7 @@ def message(key: str) -> dict[str, str]:
 # PostgreSQL is stopped and started under load by `make soak-hub` and by the test of outages.
 @pytest.fixture(params=["sqlite"])
 def location(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[tuple[Path, str, list[str]]]:
-    """A folder, the URL of the database, and the arguments."""
+    """Return a folder, the URL of the database, and the arguments."""
     data_dir = tmp_path / "data"
     if request.param == "sqlite":
         yield data_dir, f"sqlite:///{data_dir}/hub.db", ["--workers", "2"]

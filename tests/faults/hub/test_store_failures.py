@@ -26,7 +26,7 @@ TOPICS = "/api/v1/topics"
 
 @pytest.fixture(autouse=True)
 def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Causes of other tests do not keep these quiet."""
+    """Forget the causes that earlier tests logged: each cause is logged once."""
     log = failure_log.FailureLog()
     for name in (
         "onceward.http.problem",

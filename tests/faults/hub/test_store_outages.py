@@ -28,7 +28,7 @@ from onceward.hub.db import append
 TOPICS = "/api/v1/topics"
 # Less than any database has already: nothing can be written to it.
 FULL_BYTES = 4096
-# While somebody else writes, those who only read get their answer within this time, on a busy machine too.
+# While another process holds the write lock, reads get a response within this time, also on a busy machine.
 READ_SECONDS_MAX = 1.0
 WRITERS = 20
 # As many of them as have connections to the database wait there; the others wait for those.
@@ -133,7 +133,7 @@ def integrity(file: Path) -> str:
 
 
 def test_a_database_and_a_ledger_may_stop_and_come_back(tmp_path: Path) -> None:
-    """First the ledger alone: only requests with a key need it. Then the database, too."""
+    """First only the ledger fails, which only requests with a key need. Then the database fails, too."""
     with ExitStack() as stack:
         postgres, redis = stack.enter_context(PostgresServer()), stack.enter_context(RedisServer())
         url = postgres.create_database()
@@ -197,7 +197,7 @@ def in_progress(ledger: Path) -> int:
 
 @contextmanager
 def write_locked(file: Path) -> Iterator[None]:
-    """Somebody else writes all the while."""
+    """Hold the write lock of the file until the end of the block."""
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -234,7 +234,7 @@ def test_while_another_process_locks_the_file_writers_wait_and_readers_do_not(fi
 
 @pytest.mark.xdist_group("hub-fire")
 def test_while_another_process_locks_the_event_log_writers_wait_and_readers_do_not(sites: Sites) -> None:
-    """A process that stands still in the middle of a commit holds up all who write, and nobody else."""
+    """A process that stalls in the middle of a commit delays all writers, and no reader."""
     site = sites["postgresql"]
     path = f"{TOPICS}/{site.ada.topic()}/messages"
     with ExitStack() as stack:
@@ -263,8 +263,8 @@ def test_while_another_process_locks_the_event_log_writers_wait_and_readers_do_n
 
 @pytest.mark.xdist_group("hub-fire")
 def test_no_worker_maps_files_of_the_data_folder_that_a_full_disk_could_crash_it_with(sites: Sites) -> None:
-    """A page of a mapped file that finds no room on the disk is not an error but the end of the process (SIGBUS).
-    SQLite makes sure of the room of its own before it touches it.
+    """A full disk kills a process that writes to a mapped file (SIGBUS). SQLite reserves the room for its own mapped
+    files before it writes to them.
     """
     site = sites["sqlite"]
     folder = str(Path(site.database_url.removeprefix("sqlite:///")).parent)

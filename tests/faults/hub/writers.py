@@ -28,7 +28,7 @@ Append = Callable[[Transaction, NewEvent], int]
 
 
 def append_in_turn(tx: Transaction, event: NewEvent) -> int:
-    """Append in order, as the hub does."""
+    """Append events in order, as the hub does."""
     (event_id,) = append(tx, [event])
     return event_id
 
@@ -45,7 +45,7 @@ _WITHOUT_TURN = sqlalchemy.text("""
 
 
 def append_out_of_turn(tx: Transaction, event: NewEvent) -> int:
-    """The bug that the lock is there for: ids are drawn in one order and committed in another."""
+    """Append without the lock: ids are assigned in one order and committed in another."""
     fields = {name: getattr(event, name) for name in NewEvent._fields}
     return int(tx.execute(_WITHOUT_TURN, {**fields, "created_at": now_text(), "channel": CHANNEL}).scalar_one())
 
@@ -64,7 +64,7 @@ def write_all(
 
 def _write(url: str, topic: str, each: int, how: Append, chance: random.Random, over: threading.Event) -> list[int]:
     ids: list[int] = []
-    # Its own pool: nothing but the database stands between the writers.
+    # A separate pool, so that the writers wait for each other only in the database.
     with closing(open_database(url, pool_size=1)) as database:
         while len(ids) < each and not over.is_set():
             with database.write() as tx:

@@ -63,7 +63,7 @@ def _mail_date(at: int) -> str:
 
 
 def write(path: Path, sent: Sequence[dict[str, Any]], seed: int) -> Path:
-    """The messages as JSON Lines, in an order of their own."""
+    """Write the messages as JSON Lines, in a random order of this seed."""
     shuffled = list(sent)
     random.Random(seed).shuffle(shuffled)
     path.write_text("".join(f"{json.dumps(one)}\n" for one in shuffled))

@@ -1,4 +1,4 @@
-"""The once-only cases: each row of the table by which once-only libraries are measured, on every store.
+"""The once-only cases: each row of the table that compares once-only libraries, on every store.
 
 killed after the effect, before the record   tests/faults/processes/test_killed_holder.py, and every boundary below
 eight processes race for one key             tests/faults/processes/test_races.py, and threads and tasks in test_races.py

@@ -1,7 +1,7 @@
-"""Lives of a process: each uses the store that the last one left behind, and may end at any boundary.
+"""Lives of a process: each uses the store of the last one, and may end at any boundary.
 
-A boundary is a moment just before or just after the store is asked or the effect is run. At the one where a life is to
-end, and ever after in that life, everything raises `Crashed`: nothing it does reaches the store any more.
+A boundary is right before or after a call of the store or of the effect. From the boundary at which a life ends,
+every call raises `Crashed`: nothing of that life reaches the store any more.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class History:
 
 
 def every_crash(live: Callable[[str, list[Boundaries]], None]) -> None:
-    """A life ended at every boundary, then two that are not; each time on a key of its own."""
+    """Run a life that crashes at each boundary, followed by two that do not, with a new key each time."""
     for last in itertools.count():
         lives = [Boundaries(last), Boundaries(), Boundaries()]
         live(f"boundary {last}", lives)

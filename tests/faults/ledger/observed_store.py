@@ -59,7 +59,7 @@ class ObservedStore:
         self._inner.abandon()
 
     def close(self) -> None:
-        """The data outlives those who use it."""
+        """Do nothing: the inner store stays open."""
 
 
 def _name(write: Write) -> str:

@@ -21,7 +21,7 @@ from onceward.testing import PinnedClock
 
 
 class BlockedPoint:
-    """Holds the store up at one named point, the first time it gets there, until it is let go."""
+    """Blocks the store at one named point, the first time it is reached, until it is released."""
 
     def __init__(self, point: str) -> None:
         self.reached = threading.Event()
@@ -48,7 +48,7 @@ class Work:
 
 @pytest.fixture
 def open_blocked(make_store: Opener, clock: PinnedClock) -> Iterator[Callable[[str], tuple[Ledger, BlockedPoint]]]:
-    """A ledger that is held up at a point."""
+    """A ledger whose store is blocked at a point."""
     opened: list[Ledger] = []
 
     def open_one(point: str) -> tuple[Ledger, BlockedPoint]:
@@ -62,7 +62,7 @@ def open_blocked(make_store: Opener, clock: PinnedClock) -> Iterator[Callable[[s
 
 
 async def cancel_at(blocked: BlockedPoint, call: Coroutine[Any, Any, object]) -> None:
-    """Cancel a call while the store is held up, then let the store go on."""
+    """Cancel a call while the store is blocked, then release the store."""
     task = asyncio.create_task(call)
     await asyncio.to_thread(blocked.reached.wait, 10)
     task.cancel()
@@ -98,7 +98,7 @@ def test_a_caller_cancelled_after_the_result_of_its_begin_leaves_the_key_free(
     async def main() -> str:
         task = asyncio.create_task(ledger.run("order 1", work, effect=effect))
         await asyncio.sleep(0)
-        # The loop stands still here, so the answer to the task's begin has come and the task does not know.
+        # The loop is blocked here, so the result of the task's begin has arrived but the task does not have it.
         ledger.blocking.read("call", "another")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -113,7 +113,7 @@ def test_a_caller_cancelled_after_the_result_of_its_begin_leaves_the_key_free(
 def test_a_caller_cancelled_while_its_large_result_is_stored_leaves_the_key_settled(
     open_blocked: Callable[[str], tuple[Ledger, BlockedPoint]], effect: EffectClass
 ) -> None:
-    """The effect happened, and that is recorded; only its value is lost."""
+    """The effect happened and is recorded; only its value is lost."""
     (ledger, blocked), runs = open_blocked("before append"), []
 
     async def work() -> str:
@@ -201,7 +201,7 @@ def test_cancelling_a_waiting_caller_changes_nothing(ledger: Ledger) -> None:
         await started.wait()
         loser = asyncio.create_task(ledger.run("order 1", work, effect="irreversible"))
         patient = asyncio.create_task(ledger.run("order 1", work, effect="irreversible"))
-        # Both have asked and were told to wait by the time this, which was asked later, is answered.
+        # When this later read has its result, both callers have been refused and wait.
         await ledger.read("call", "another")
         loser.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -213,7 +213,7 @@ def test_cancelling_a_waiting_caller_changes_nothing(ledger: Ledger) -> None:
 
 
 class Interrupt:
-    """Ctrl-C, once, when the store is at one named point, whichever thread speaks to it."""
+    """Interrupts the main thread once, when the store reaches one named point on any thread."""
 
     def __init__(self, point: str) -> None:
         self._point = point
@@ -234,7 +234,7 @@ def ctrl_c() -> Iterator[None]:
 
 @pytest.fixture
 def open_interrupted(make_store: Opener, clock: PinnedClock) -> Iterator[Callable[[str], Ledger]]:
-    """A ledger whose caller is interrupted at a point."""
+    """Opens ledgers whose caller is interrupted at a point."""
     opened: list[Ledger] = []
 
     def open_one(point: str) -> Ledger:

@@ -75,7 +75,7 @@ def test_no_crash_breaks_the_guarantees(
 @deaths
 @scenarios
 def test_no_crash_of_the_recovery_breaks_the_guarantees(scenario: Scenario, others_are_dead: bool) -> None:
-    """In memory alone: the contract holds the others equal to it, and there are many pairs of boundaries."""
+    """Only in memory: there are many pairs of boundaries, and the contract shows that all stores behave alike."""
     clock = PinnedClock()
 
     every_two_crashes(lives_of(scenario, MemoryStore(clock), clock, others_are_dead=others_are_dead))

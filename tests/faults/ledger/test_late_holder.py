@@ -74,7 +74,7 @@ def test_a_late_holder_of_an_irreversible_effect_ends_the_doubt_itself(
 def test_a_late_result_that_is_large_ends_the_doubt_without_its_value(
     open_ledger: OpenLedger, clock: PinnedClock
 ) -> None:
-    """Chunks are appended to claims alone, and this is none any more; that it happened is recorded all the same."""
+    """Chunks can only be appended to a claim, and this one has ended; the effect is recorded without them."""
     other = open_ledger()
 
     with late_holder(open_ledger(), clock, "irreversible", "late" * 50_000) as finish:

@@ -19,7 +19,7 @@ LARGE = "x" * 100_000
 
 
 class Losses:
-    """Loses what passes the chosen points: those of the given number, each of them the given number of times."""
+    """Loses the writes or results that pass the point with this number, this many times."""
 
     def __init__(self, number: int | None, times: int) -> None:
         self.passed: list[str] = []
@@ -104,7 +104,7 @@ def lose_each_in_turn(store: Store, make_shop: Callable[[], Shop], times: int) -
         ledger = Ledger(ObservedStore(store, losses))
         first, again = shop.call(ledger, f"loss {number}"), shop.call(ledger, f"loss {number}")
         while again == "store-unavailable" and losses.lost[0].endswith("chunks"):
-            again = shop.call(ledger, f"loss {number}")  # a look is not repeated for the caller
+            again = shop.call(ledger, f"loss {number}")  # a read is not repeated for the caller
         ledger.close()
         if not losses.lost:
             break

@@ -20,7 +20,7 @@ from onceward.testing import PinnedClock
 
 
 class Shop:
-    """The caller's own table, in the database that the ledger is in."""
+    """The caller's own table, in the ledger's database."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -12,13 +12,13 @@ from tests.faults.worker_process import Caller, Effects, WorkerProcess
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """Those that several processes share."""
+    """The stores that several processes can share."""
     return BACKENDS[request.param]
 
 
 @pytest.fixture
 def new_url(backend: Backend, servers: Servers, tmp_path: Path) -> Callable[[], str]:
-    """Makes URLs of stores that nobody has opened yet: nothing is there, not even a table."""
+    """Returns URLs of stores that were never opened: not even a table exists."""
 
     def new() -> str:
         if backend.name == "postgres":
@@ -43,7 +43,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 @pytest.fixture
 def start_worker(fork_server: ForkServer, effects: Effects) -> Iterator[Callable[..., WorkerProcess]]:
-    """Starts workers that are ready for orders, and ends them with the test."""
+    """Starts workers that are ready for orders, and ends them after the test."""
     started: list[WorkerProcess] = []
 
     def start(machine: str = "") -> WorkerProcess:

@@ -1,4 +1,4 @@
-"""A process that used its ledger forks, and parent and children go on using it."""
+"""A process that used its ledger forks, and parent and children continue to use it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_a_blocked_event_loop_keeps_its_claim(
     worker.order("run", url=store_url, key="order 1", effect="idempotent", lease=0.3, pause=True, through="loop")
     own = worker.reach("effect done")["token"]
 
-    # Three leases long, while the worker's loop stands still.
+    # For three leases, while the worker's loop is blocked.
     with pytest.raises(errors.Busy):
         caller.run("order 1", "idempotent", wait_seconds=0.9)
     worker.go_on()

@@ -181,7 +181,7 @@ def tools(folder: Path) -> None:
 
 
 def other_stores() -> None:
-    """They come as far as the network."""
+    """Check that the other stores get as far as connecting."""
     for url in ("postgresql://u@127.0.0.1:9/d", "redis://127.0.0.1:9"):
         with open_ledger(url) as ledger:
             try:

@@ -21,7 +21,7 @@ class WorkerPool:
         self._readers: list[Future[None]] = []
 
     def collect(self, worker: WorkerProcess, then: Callable[[WorkerProcess], bool] = lambda _: True) -> None:
-        """Collect a worker's answers until it is done or gone; each is followed by `then`, which may say stop."""
+        """Collect the reports of a worker until it is done or gone. `then` is called with each, and may end it."""
         self._readers.append(self._threads.submit(self._collect, worker, then))
 
     def _collect(self, worker: WorkerProcess, then: Callable[[WorkerProcess], bool]) -> None:
@@ -40,7 +40,7 @@ class WorkerPool:
             assert self._changed.wait_for(lambda: len(self.results) >= count, timeout=60.0), "the load stands still"
 
     def wait(self) -> None:
-        """Until every worker listened to is done or gone."""
+        """Wait until every worker is done or gone."""
         for reader in self._readers:
             reader.result()
 
@@ -65,7 +65,7 @@ class WorkerPool:
 
 
 def check_outcomes(pool: WorkerPool, effects: Effects, keys: Sequence[tuple[str, str]]) -> None:
-    """One outcome for each key, which one counted run of its effect gave; irreversible effects ran at most once."""
+    """Check that each key has one outcome, of one counted run, and that irreversible effects ran at most once."""
     values, counts = pool.values(), effects.counts()
     tokens = {(effect.key, effect.token) for effect in effects.all()}
     for key, effect in keys:

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.tasks --seconds 60`: the collection against four uploaders, on each database and store."""
+"""`python -m tests.faults.tasks --seconds 60`: gc against four uploaders, on each database and blob store."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ END_SECONDS_MAX = 60.0
 class Figures:
     uploads: int = 0
     deletions: int = 0
-    # Attachments whose bytes were not there when their uploader looked.
+    # Attachments whose bytes were missing when their uploader read them.
     broken: int = 0
     collections: int = 0
     collected: int = 0
@@ -56,7 +56,7 @@ class Uploader:
         self._orders.close()
 
     def readline(self) -> str:
-        """Its next line. Fails if it has ended without one, with an error, or hangs."""
+        """Return its next line. Fails if it has ended without one, with an error, or hangs."""
         assert select.select([self._lines], [], [], END_SECONDS_MAX)[0], "an uploader hangs"
         line = self._lines.readline()
         assert line, "an uploader failed; see its error above"
@@ -75,7 +75,7 @@ def collect(attachment_store: AttachmentStore, figures: Figures) -> None:
 
 
 def collect_bytes_first(attachment_store: AttachmentStore, figures: Figures) -> None:
-    """The naive order: first the bytes, then the row."""
+    """Delete in the wrong order: first the bytes, then the row."""
     query = (
         "SELECT blobs.id, blob_key FROM blobs LEFT JOIN attachments ON blob_id = blobs.id WHERE attachments.id IS NULL"
     )
@@ -130,7 +130,7 @@ def run(
 
 
 def prove(attachment_store: AttachmentStore, seconds: float, seed: int, *, collected_min: int = 0) -> Figures:
-    """No attachment without bytes, at any time; and no bytes without a row after a sweep."""
+    """Check that no attachment lacked its bytes at any time, and that no bytes lack a row after a sweep."""
     figures, audit = run(attachment_store, seconds, seed, collected_min=collected_min)
     assert figures.broken == 0, figures.line()
     assert audit.broken == [], figures.line()

@@ -1,4 +1,4 @@
-"""The collection against four uploaders of the same contents, for three seconds; `make soak-blobs` does it for longer."""
+"""gc against four uploaders of the same contents, for three seconds; `make soak-blobs` runs longer."""
 
 from __future__ import annotations
 

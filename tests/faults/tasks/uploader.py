@@ -14,7 +14,7 @@ from tests.faults.tasks.worker import opened
 
 from onceward.hub.blobs import BlobMissing
 
-# Few, so that everybody meets; some are larger than one piece.
+# Few, so that the uploaders collide; some are larger than one piece.
 CONTENTS = [bytes([number]) * size for number, size in enumerate((0, 1, 100, 10_000, 300_000), start=65)]
 
 

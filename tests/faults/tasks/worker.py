@@ -1,7 +1,7 @@
-"""A process that uploads and collects, to be raced and killed: `python -m tests.faults.tasks.worker ORDER …`.
+"""A process that uploads and runs gc, to be raced and killed: `python -m tests.faults.tasks.worker ORDER …`.
 
-die DATABASE BLOBS SPOOLS                   at each point of a collection and of an upload, a fork that is killed there
-die-and-collect DATABASE BLOBS SPOOLS       the same, with a complete collection and an audit after each
+die DATABASE BLOBS SPOOLS                   at each point of gc and of an upload, a fork that is killed there
+die-and-collect DATABASE BLOBS SPOOLS       the same, with a complete gc and an audit after each
 same DATABASE BLOBS SPOOLS SIZE COUNT       this many forks upload the same SIZE bytes concurrently
 """
 
@@ -124,7 +124,7 @@ def _orphan(attachment_store: AttachmentStore, content: bytes) -> None:
 
 
 def _collect_inside(method: str, step: str) -> Point:
-    """Right after the first such step that the method takes on the disk; after the method where it takes none."""
+    """Die right after the first such call inside the method; after the method if it makes no such call."""
 
     def arm() -> None:
         taken = getattr(os, step)
@@ -155,7 +155,7 @@ def temporary_folder(attachment_store: AttachmentStore) -> Path:
 
 
 def left_over(attachment_store: AttachmentStore) -> list[Path]:
-    """Temporary files, and what lies in the trash."""
+    """Return the temporary files and the contents of the trash."""
     folders = [temporary_folder(attachment_store)]
     if attachment_store.store.backend != "s3":
         folders.append(attachment_store.blobs_folder / "trash")

@@ -1,7 +1,7 @@
-"""A brain whose tools change a world outside of it: a file for each order, with a line for everything that was done.
+"""A brain whose tools have external effects: a file for each order, with a line for each effect.
 
-A message is `refund ORDER`, `provide ORDER` or `reserve ORDER`; with `instead` behind it, what was said before it in the
-same beat is not wanted any more. A message may also say, in its metadata, what it wants of the turn that it interrupts.
+A message is `refund ORDER`, `provide ORDER` or `reserve ORDER`. With `instead` after it, it replaces the earlier
+messages of its beat. The metadata of a message may have the wanted decision about the turn that it interrupts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class WorldEntry(NamedTuple):
 
 
 def wanted(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """The tool and the order of everything that these messages want."""
+    """Return the tool and the order of each effect that these messages request."""
     lines = [line.split() for line in texts]
     first = max((place for place, line in enumerate(lines) if line[2:] == ["instead"]), default=0)
     return [(line[0], line[1]) for line in lines[first:]]
@@ -56,7 +56,7 @@ def _read(text: str) -> list[WorldEntry]:
 
 @contextmanager
 def _order(order_id: str) -> Iterator[tuple[TextIO, list[WorldEntry]]]:
-    """The file, for one at a time, whichever process asks; who dies lets go of it."""
+    """Open the file under a lock, which ends with the process."""
     _never.wait(random.uniform(0, TOOL_SECONDS_MAX))
     with (Path(os.environ[WORLD]) / order_id).open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -66,7 +66,7 @@ def _order(order_id: str) -> Iterator[tuple[TextIO, list[WorldEntry]]]:
 
 
 def _append(file: TextIO, sign: str, key: str) -> None:
-    # One write to the system: it is there or it is not, wherever the process is killed. The clock is that of all.
+    # One system call, so that a kill leaves a whole line or none. The clock is the same in all processes.
     os.write(file.fileno(), f"{time.monotonic_ns()} {sign} {key}\n".encode())
 
 
@@ -77,7 +77,7 @@ def was_paid(order_id: str) -> Verdict:
 
 @tool(effect="irreversible", template="order:{order_id}", reconcile=was_paid)
 def refund(order_id: str) -> dict[str, str]:
-    """Pays as often as it is called."""
+    """Pay on every call."""
     with _order(order_id) as (file, _):
         _append(file, "+", "refund")
     return {"paid": order_id}
@@ -85,7 +85,7 @@ def refund(order_id: str) -> dict[str, str]:
 
 @tool(effect="idempotent", template="order:{order_id}", provider_key="key")
 def provide(order_id: str, key: str) -> dict[str, str]:
-    """Pays once for each key."""
+    """Pay once for each key."""
     with _order(order_id) as (file, done):
         if key not in {entry.key for entry in done}:
             _append(file, "+", key)
@@ -100,7 +100,7 @@ def release(order_id: str, key: str) -> None:
 
 @tool(effect="compensatable", template="order:{order_id}", undo=release, provider_key="key")
 def reserve(order_id: str, key: str) -> dict[str, str]:
-    """Reserves as often as it is called."""
+    """Reserve on every call."""
     with _order(order_id) as (file, _):
         _append(file, "+", key)
     return {"reserved": order_id}
@@ -112,7 +112,7 @@ async def _pause() -> None:
 
 
 async def answer(context: Context) -> dict[str, object]:
-    """No two runs give the same answer, so that a caller can detect two answers."""
+    """Return a different answer in each run, so that a caller can detect two answers."""
     todo = wanted([message.content for message in context.messages])
     for name, order_id in todo:
         await _pause()

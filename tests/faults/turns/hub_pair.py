@@ -20,7 +20,7 @@ ALIVE_SECONDS = (0.3, 2.0)
 
 
 class Hubs:
-    """Up from entering to leaving; killed from `kill` until `spare`."""
+    """Two hubs that run inside the `with` block; they are killed at random between `kill` and `spare`."""
 
     def __init__(self, database_url: str, folder: Path, *, thought_seconds_max: float, seed: int) -> None:
         self._url = database_url
@@ -70,7 +70,7 @@ class Hubs:
         self._killing = self._thread.submit(self._kill)
 
     def spare(self) -> None:
-        """Returns when both are up, and stay so."""
+        """Stop the kills, and wait until both hubs are up."""
         self._spared.set()
         assert self._killing is not None
         self._killing.result()

@@ -133,7 +133,7 @@ def _check_order(world: Path, act: str, order: str, *, is_wanted: bool) -> None:
     twice = [entry for entry, count in Counter((one.sign, one.key) for one in done).items() if count > 1]
     assert not twice, f"{order} was done twice under one key: {done}"
     times = sum(1 if entry.sign == "+" else -1 for entry in done)
-    # A provider that was asked for something that is not wanted any more keeps it: that is what idempotent says.
+    # An idempotent effect of a superseded run is not undone.
     allowed = {1} if is_wanted else {0, 1} if act == "provide" else {0}
     assert times in allowed, f"{act} of {order}, {'wanted' if is_wanted else 'not wanted any more'}: {done}"
 

@@ -1,5 +1,6 @@
-"""Sessions that talk to two hubs until the time is up, while the hubs are killed one after the other; and what must hold
-in the end: every message is in one beat, every beat has one response, sessions kept their order, and nothing was done
+"""Sessions that chat with two hubs until the time is over, while the hubs are killed one after the other.
+
+At the end: every message is in one beat, every beat has one response, sessions kept their order, and nothing was done
 twice, or by a turn that was superseded.
 """
 
@@ -22,7 +23,7 @@ from tests.faults.turns import invariants
 from tests.faults.turns.hub_pair import Hubs
 from tests.waiting import soon
 
-# The pause before a session says the next thing.
+# The pause before a session sends its next message.
 PAUSE_SECONDS_MAX = 0.2
 # The more sessions there are, the longer a request takes, and the longer a thought must be that others interrupt.
 THOUGHT_SECONDS_MIN = 0.4
@@ -34,7 +35,7 @@ ANSWER_SECONDS_MAX = 20.0
 WAIT_SECONDS_MAX = 90.0
 RETRY_SECONDS = 0.05
 
-# How often a session asks the other hub than before, gives up what it said, and repeats one of its last messages.
+# How often a session changes the hub, gives up a message, and repeats one of its last messages.
 OTHER_HUB = 0.8
 INSTEAD = 0.5
 ONCE_MORE = 0.2
@@ -42,9 +43,9 @@ ONCE_MORE = 0.2
 ACTS = ("refund", "provide", "reserve")
 # Messages that restart the running turn are more frequent; without a decision the default rule applies.
 MOODS = ("SUPERSEDE", "ABSORB", "SUPERSEDE", "ABSORB", "QUEUE", "FORCE_COMPLETE", None, None)
-# Most have no window; the others gather for a moment.
+# Most have no window; the others accumulate briefly.
 CHANNELS = ("api", "api", "web")
-# How a session goes on: it waits for the answer, does not wait, asks both hubs at once, or asks again too soon.
+# How a session sends: it waits for the response, does not wait, sends to both hubs at once, or repeats too soon.
 WAYS = ("patient", "hasty", "hasty", "hasty", "twice", "hurried")
 # How a message is known again.
 KNOWN_BY = (("id",), ("key",), ("id", "key"))
@@ -52,7 +53,7 @@ KNOWN_BY = (("id",), ("key",), ("id", "key"))
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """A message, as it is sent however often it is sent."""
+    """A message, which is the same however often it is sent."""
 
     order: str
     body: dict[str, Any]
@@ -80,7 +81,7 @@ class Figures:
     claims_left: int = 0
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the figures as a line for people."""
         turns = ", ".join(f"{count} {state}" for state, count in sorted(self.turns.items()))
         decisions = ", ".join(f"{count} {name}" for name, count in sorted(self.decisions.items()))
         statuses = ", ".join(f"{count} x {status}" for status, count in sorted(self.statuses.items()))
@@ -106,7 +107,7 @@ class Load:
         self._responses: dict[str, set[tuple[str, str]]] = defaultdict(set)
 
     def run(self, seconds: float) -> Figures:
-        """Run the load, then check the invariants: raises `AssertionError` when a promise is broken."""
+        """Run the load, then check the invariants. Raises `AssertionError` if one is broken."""
         thought = max(self.figures.sessions * THOUGHT_SECONDS_EACH, THOUGHT_SECONDS_MIN)
         with Hubs(self._url, self._folder, thought_seconds_max=thought, seed=self._seed) as hubs:
             asyncio.run(self._run(hubs, seconds))
@@ -132,11 +133,11 @@ class Load:
         figures.settle_seconds = time.monotonic() - start - figures.seconds
 
     def record_stored(self, session: str, message: SentMessage) -> None:
-        """A hub has the message; the session's next one comes behind it."""
+        """Record that a hub has stored the message."""
         self._sent[session].append(message.order)
 
     def record_response(self, message: SentMessage, body: dict[str, Any]) -> None:
-        """This is the answer to it."""
+        """Record the response to the message."""
         orders = [invariants.order_of(one["content"]) for one in body["messages"]]
         assert message.order in orders, f"{message.order} was answered with the turn of {orders}"
         self.figures.replays += message.order in self._responses
@@ -157,7 +158,7 @@ class Load:
 
 
 class Session:
-    """Says one thing after the other: the next one when a hub has the last one, or has answered it."""
+    """One session. It sends its next message when a hub has stored or answered the last one."""
 
     def __init__(self, name: str, hubs: Hubs, client: httpx.AsyncClient, load: Load, seed: int) -> None:
         self._name = name
@@ -169,7 +170,7 @@ class Session:
         self._last_url = ""
 
     async def talk(self, over: asyncio.Event) -> None:
-        """The last one is answered in any case, and so are those before it."""
+        """Send messages until the time is over, and wait for the responses to the last ones."""
         recent: list[SentMessage] = []
         for number in itertools.count():
             with contextlib.suppress(TimeoutError):
@@ -215,7 +216,7 @@ class Session:
         self._load.record_stored(self._name, message)
 
     async def _until(self, message: SentMessage, *, answered: bool) -> str:
-        """Send it until a hub has it, or has answered it."""
+        """Send it until a hub has stored it, or has answered it."""
 
         async def ask() -> str | None:
             status = await self._send(message, wait=5 if answered else 0)
@@ -227,7 +228,7 @@ class Session:
         return await soon(ask, what, seconds=WAIT_SECONDS_MAX)
 
     def _hub(self) -> str:
-        """Mostly the one that was not asked before: what interrupts a turn comes from elsewhere."""
+        """Return the URL of a hub, mostly not of the last one, so that another hub interrupts the turn."""
         urls = self._hubs.urls
         others = [url for url in urls if url != self._last_url]
         self._last_url = self._chance.choice(others if others and self._chance.random() < OTHER_HUB else urls)

@@ -1,4 +1,4 @@
-"""Sessions that interrupt, repeat themselves and lose patience, on two hubs of which one is killed now and then.
+"""Sessions that interrupt and repeat themselves and stop waiting, on two hubs, one of which is killed now and then.
 
 200 sessions for half a minute are `make soak-turns`; here are a few for a few seconds.
 """

@@ -20,7 +20,7 @@ BRAIN = ("--brain", "tests.hub.scripted_brain:brain")
 
 
 class Site:
-    """A database, an outside world, and hubs that come and go."""
+    """A database, an outside world, and hubs that are started and stopped."""
 
     def __init__(self, database_url: str, folder: Path) -> None:
         self._url = database_url
@@ -29,7 +29,7 @@ class Site:
 
     @contextlib.contextmanager
     def hub(self, name: str) -> Iterator[RunningHub]:
-        """Ends as the test has ended it."""
+        """A hub that the test may end in any way."""
         with started_hub(
             data_dir=self.folder / name,
             args=(*BRAIN, "--database", self._url),
@@ -64,7 +64,7 @@ def turn(hub: RunningHub, turn_id: str) -> dict[str, Any]:
 
 
 def test_a_refund_whose_worker_is_killed_is_paid_once_and_both_callers_get_the_same_response(site: Site) -> None:
-    """The provider has paid and its response is lost. The next run asks under the same key."""
+    """The provider has paid and its response is lost. The next run sends the same key."""
     fifo = site.fifo()
     with contextlib.ExitStack() as stack:
         one = stack.enter_context(site.hub("a"))
@@ -88,7 +88,7 @@ def test_a_refund_whose_worker_is_killed_is_paid_once_and_both_callers_get_the_s
 
 
 def test_an_irreversible_effect_is_left_in_doubt_when_its_worker_is_killed(site: Site) -> None:
-    """It is unknown whether it was paid: it is not paid again, the brain is told, and an operator sees it."""
+    """It is unknown whether it was paid: it is not paid again, the brain gets the error, and an operator sees it."""
     fifo = site.fifo()
     with contextlib.ExitStack() as stack:
         one = stack.enter_context(site.hub("a"))
@@ -109,7 +109,7 @@ def test_an_irreversible_effect_is_left_in_doubt_when_its_worker_is_killed(site:
 
 
 def test_a_turn_superseded_from_the_other_hub_refunds_once(site: Site) -> None:
-    """Both runs, the old one and the one that took its place, come to the refund."""
+    """Both runs, the superseded one and its replacement, reach the refund."""
     fifo = site.fifo()
     with site.hub("a") as one, site.hub("b") as other:
         first = chat(one, f"hold {fifo}\nrefund 12345", "k1", session_key="s").json()
