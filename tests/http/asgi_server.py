@@ -22,7 +22,7 @@ BOUND_SECONDS = 10.0
 
 @dataclass(slots=True)
 class ReceivedResponse:
-    """A response as received; complete if `whole`."""
+    """A response as received; complete if `whole` is true."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -79,17 +79,17 @@ class Call:
         self._news.set()
 
     def leave(self) -> None:
-        """The client goes away."""
+        """Disconnect the client."""
         self._gone.set()
 
     async def has(self, check: Callable[[ReceivedResponse], object]) -> None:
-        """Wait until this is true of what the client got."""
+        """Wait until this is true of the received response."""
         while not check(self.got):
             self._news.clear()
             await self._news.wait()
 
     async def cancelled(self) -> None:
-        """Cancel the call, as a timeout around the application does once, and see it end."""
+        """Cancel the call once, as a timeout around the application does, and wait for its end."""
         self.task.cancel()
         await asyncio.wait({self.task})
         assert self.task.cancelled()
@@ -124,7 +124,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def protected(app: App, store: Store | Ledger | None = None, **options: Any) -> Iterator[IdempotencyMiddleware]:
-    """The application behind the middleware. In the end nobody runs or is renewed any more."""
+    """The application behind the middleware. At the end, no request runs and no claim is renewed any more."""
     middleware = IdempotencyMiddleware(app, MemoryStore() if store is None else store, metrics=False, **options)
     ledger = middleware._admission.ledger
     try:
@@ -139,7 +139,7 @@ def protected(app: App, store: Store | Ledger | None = None, **options: Any) -> 
 
 
 async def read(receive: Receive) -> bytes:
-    """The whole body of the request; `http.disconnect` is an error."""
+    """Return the whole body of the request; `http.disconnect` is an error."""
     body = b""
     while True:
         message = await receive()
@@ -158,6 +158,6 @@ async def give(send: Send, data: bytes | bytearray = b"", *, more: bool = True) 
 
 
 async def reply(send: Send, body: bytes = b"", status: int = 201) -> None:
-    """A whole response with a length."""
+    """Send a complete response with a length."""
     await start(send, (b"content-length", str(len(body)).encode()), status=status)
     await give(send, body, more=False)

@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Effects:
-    """A handler that counts, and answers with the number of its run; `replies` are for the first runs."""
+    """A handler that counts, and responds with the number of its run. `replies` are for the first runs."""
 
     runs: list[tuple[str, bytes]] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)

@@ -190,7 +190,7 @@ for observer in (HttpObserver(), HttpObserver(CollectorRegistry())):
 
 
 def test_processes_that_share_a_folder_add_up(tmp_path: Path) -> None:
-    """Two registries in each process, which must not write over each other's counts either."""
+    """Each process has two registries, which must not overwrite each other's counts."""
     workers = [
         subprocess.Popen([sys.executable, "-c", WORKER], env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)})
         for _ in range(2)

@@ -175,7 +175,7 @@ def test_the_replay_header_is_on_responses_that_can_be_stored(status: str, repla
     assert ("Idempotent-Replayed" in responses[status].get("headers", {})) is replayed
 
 
-# Declarations of the application are kept.
+# Declarations of the application stay.
 
 
 def test_fastapis_validation_error_stays_beside_the_reused_key() -> None:

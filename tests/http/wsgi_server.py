@@ -1,4 +1,4 @@
-"""A WSGI server of one request, in this process, that holds the application to the letter of the standard."""
+"""A WSGI server for one request, in this process, which checks every rule of the standard."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ReceivedResponse:
 
 
 class OpenRequest:
-    """A request that is under way: its response is taken piece by piece."""
+    """A running request, whose response is taken piece by piece."""
 
     def __init__(
         self, app: App, path: str = "/", body: bytes = b"", key: str | None = "k", environ: Environ | None = None
@@ -66,13 +66,13 @@ class OpenRequest:
         return self.got.pieces.append
 
     def take(self) -> bytes:
-        """The next piece."""
+        """Return the next piece."""
         piece = next(self._pieces)
         self.got.pieces.append(piece)
         return piece
 
     def take_all(self) -> ReceivedResponse:
-        """The rest, to the end."""
+        """Return all remaining pieces."""
         try:
             self.got.pieces.extend(self._pieces)
         finally:
@@ -80,19 +80,19 @@ class OpenRequest:
         return self.got
 
     def close(self) -> None:
-        """The server is through with it, or the client went away."""
+        """Close the response: the server has finished, or the client has disconnected."""
         self._response.close()
 
 
 def send_request(
     app: App, path: str = "/", body: bytes = b"", key: str | None = "k", environ: Environ | None = None
 ) -> ReceivedResponse:
-    """The whole response; what the application raises is raised."""
+    """Return the whole response; exceptions of the application are raised."""
     return OpenRequest(app, path, body, key, environ).take_all()
 
 
 class CountingApp:
-    """An application that counts its runs and how many of its responses were closed."""
+    """An application that counts its runs, and its closed responses."""
 
     def __init__(self, handler: Callable[[int, Environ, Start], Iterable[bytes]]) -> None:
         self.runs = 0
@@ -109,7 +109,7 @@ class CountingApp:
 
 
 class _Closing:
-    """A response that tells its application when it is closed."""
+    """A response that informs its application when it is closed."""
 
     def __init__(self, shop: CountingApp, pieces: Iterable[bytes]) -> None:
         self._shop = shop

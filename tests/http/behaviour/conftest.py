@@ -1,11 +1,12 @@
 """Servers for the behaviour suite: one for each framework and store, started once; or one of a test's own.
 
-The rule of what runs where: the dozen basics on the wire (replay, duplicates, users, other requests, failures, bodies,
-streams) run `everywhere`, on each framework with each store. All else runs `on_the_diagonal`, or at a `few` of them:
-frameworks and stores never meet but through the ledger, so each framework once and each store at least once show as
-much. `make test-everywhere` takes nothing for granted: with `ONCEWARD_EVERYWHERE=1` every test runs on each framework
-with each store. Left out is only what cannot be there: a test that needs one sort of store, or speaks of something that
-only some frameworks have, says so, as `on(EVERY, SQL)` or as what its few are `of`.
+The basics (replay, duplicates, users, other requests, failures, bodies, streams) run `everywhere`: on each framework
+with each store. All other tests run `on_the_diagonal` or on a `few`. Frameworks and stores meet only in the ledger, so
+it is enough to run each framework once and each store at least once.
+
+With `ONCEWARD_EVERYWHERE=1` (`make test-everywhere`) every test runs on each framework with each store. A test that
+needs one kind of store, or something that only some frameworks have, names what it can run on: `on(EVERY, SQL)`, or the
+`of` of its few.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def stores(servers: Servers) -> Stores:
 def shared(
     fork_server: ForkServer, stores: Stores, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str, str], DemoServer]]:
-    """The server of a framework on a store, with the middleware as it comes."""
+    """The server of a framework on a store, with the default options of the middleware."""
     running: dict[tuple[str, str], DemoServer] = {}
     with ExitStack() as stack:
 
@@ -117,7 +118,7 @@ _IN_FULL = os.environ.get("ONCEWARD_EVERYWHERE") == "1"
 
 
 def few(*enough: C, of: tuple[C, ...]) -> tuple[C, ...]:
-    """The few cases, such as frameworks or stores, that are enough in the usual run; in a full one, all that the test can run on."""
+    """Return the cases, such as frameworks or stores, that are enough in the usual run; in a full run, all of them."""
     assert set(enough) <= set(of)
     return of if _IN_FULL else enough
 
@@ -133,12 +134,12 @@ def at(*enough: tuple[str, str]) -> pytest.MarkDecorator:
 
 
 def for_each(frameworks: Iterable[str], stores: Iterable[str]) -> pytest.MarkDecorator:
-    """Tell a test that starts servers of its own each `framework` with each `store`."""
+    """Give a test that starts its own servers each `framework` with each `store`."""
     return pytest.mark.parametrize(("framework", "store"), list(itertools.product(frameworks, stores)))
 
 
 def _at(pairs: Iterable[tuple[str, str]]) -> pytest.MarkDecorator:
-    """One process serves all tests of a framework."""
+    """Put the tests of each framework into one process."""
     return pytest.mark.parametrize(
         "server",
         [

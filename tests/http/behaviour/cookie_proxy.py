@@ -1,4 +1,4 @@
-"""A load balancer on a real socket, as many are: it sets a new cookie on every response, also on its own 502."""
+"""A load balancer on a real socket: like many, it sets a new cookie on every response, also on its own 502."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-# Far beyond what an answer takes on a busy machine: it ends a test that would hang.
+# Far longer than a response takes on a busy machine: it ends a test that would hang.
 ANSWER_SECONDS_MAX = 60.0
 # They belong to one connection, and the proxy has its own.
 _HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive"}
@@ -30,7 +30,7 @@ class CookieProxy(ThreadingHTTPServer):
         self._mutex = threading.Lock()
 
     def seen(self, cookie: str) -> tuple[int, bool]:
-        """The number of this request, and whether its response gets lost."""
+        """Return the number of this request, and whether its response is lost."""
         with self._mutex:
             self.cookies.append(cookie)
             number = next(self._numbers)
@@ -61,12 +61,12 @@ class _Passing(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Quiet: the tests look at what came through."""
+        """Log nothing."""
 
 
 @contextmanager
 def cookie_proxy(upstream: tuple[str, int], lost: int = 1) -> Iterator[CookieProxy]:
-    """A proxy on a port of its own, in a thread of its own."""
+    """A proxy on its own port, in its own thread."""
     with CookieProxy(upstream, lost) as proxy:
         thread = threading.Thread(target=proxy.serve_forever, args=(0.05,))
         thread.start()

@@ -24,7 +24,7 @@ from tests.http.behaviour.trials import Gates
 from tests.waiting import until
 
 REPOSITORY = Path(__file__).parents[3]
-# Far beyond what an answer takes on a busy machine: it ends a test that would hang.
+# Far longer than a response takes on a busy machine: it ends a test that would hang.
 ANSWER_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 20.0
 
@@ -86,7 +86,7 @@ class DemoServer:
         self.url = f"http://127.0.0.1:{self.address[1]}"
         # A connection for each request: none is left over from a server that was killed.
         limits = httpx.Limits(max_keepalive_connections=0)
-        # No cookie is kept from one request to the next: it would make another user of the client.
+        # Cookies are dropped between requests: they would make the client another user.
         cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
         self.client = httpx.Client(
             base_url=self.url, timeout=ANSWER_SECONDS_MAX, limits=limits, cookies=cookies, trust_env=False
@@ -94,7 +94,7 @@ class DemoServer:
         self.start()
 
     def start(self, **options: object) -> None:
-        """Start it, again with other options if need be."""
+        """Start it; also again, with other options."""
         self._how["options"].update(options)
         with self._log.open("ab") as log:
             self.pid = self._fork_server.fork(self._how, self._listening.fileno(), log.fileno())
@@ -125,7 +125,7 @@ class DemoServer:
         return self._log.read_text("utf-8", "replace")
 
     def wait_for_log(self, text: str) -> str:
-        """The log, once it says so."""
+        """Return the log once it contains this text."""
         until(lambda: text in self.log(), f"the log never said {text!r}")
         return self.log()
 
@@ -134,7 +134,7 @@ class DemoServer:
         return self.world.effects("trial", name)
 
     def send(self, method: str, path: str, key: str | None = None, *, user: str = "ada", **more: Any) -> httpx.Response:
-        """One request, as a user with a bearer token; without one for the user `""`."""
+        """Send one request as a user with a bearer token; without a token for the user `""`."""
         headers = dict(more.pop("headers", {}))
         if user:
             headers.setdefault("Authorization", f"Bearer {user}-token")
@@ -167,7 +167,7 @@ class DemoServer:
 
 
 def new_name() -> str:
-    """For a key, a trial or a gate that no other test has."""
+    """Return a name that no other test uses for a key, a trial or a gate."""
     return uuid4().hex
 
 
@@ -176,7 +176,7 @@ def is_replay(response: httpx.Response) -> bool:
 
 
 def assert_problem(response: httpx.Response, status: int, code: str, detail: str | None = None) -> None:
-    """A problem answer as RFC 9457 and the contract want it."""
+    """Check that this is a problem response as in RFC 9457 and the contract."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     content = response.json()

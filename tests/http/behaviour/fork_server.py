@@ -59,7 +59,7 @@ def make_app(how: dict[str, Any], world: World, gates: Gates) -> Any:
 
 
 def make_bare_app(how: dict[str, Any], world: World, gates: Gates) -> Any:
-    """The same with nothing around it."""
+    """The application as the demo makes it, without a wrapper."""
     store, options = how["store"], _options(how["options"], world)
     trials = TrialHandlers(world, gates, Shop(store))
     match how["framework"]:
@@ -98,7 +98,7 @@ def make_bare_app(how: dict[str, Any], world: World, gates: Gates) -> Any:
 
 
 def _options(said: dict[str, Any], world: World) -> dict[str, Any]:
-    """Options that are functions come by name."""
+    """Return the options. Functions are given by name."""
     options = dict(said)
     if options.get("principal") == "user":
         options["principal"] = _principal(world)
@@ -190,7 +190,7 @@ class Gunicorn(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
 
 
 class WithFields(logging.Formatter):
-    """One line for each event: what it says, and the fields that came with it."""
+    """Write one line for each event: its message and its fields."""
 
     _usual = frozenset(vars(logging.makeLogRecord({})))
 

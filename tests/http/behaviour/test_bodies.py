@@ -195,7 +195,7 @@ def test_a_response_over_the_limit_is_never_run_a_second_time(server: DemoServer
     assert server.runs(name) == 1
 
 
-# Django says nothing at all when the body of a request ends early.
+# Django sends no response when the body of a request ends early.
 @on(few("starlette", "flask", "django-asgi", of=EVERY), few("sqlite", of=FOUR))
 def test_a_content_digest_replaces_the_body_if_the_route_allows_it(server: DemoServer) -> None:
     name, key = new_name(), new_name()

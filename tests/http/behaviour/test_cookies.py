@@ -31,7 +31,7 @@ CHANGED = (409, "principal-changed")
 
 @contextmanager
 def behind_proxy(server: DemoServer, lost: int = 1) -> Iterator[tuple[CookieProxy, httpx.Client]]:
-    """The proxy, and a client of it that keeps every cookie it is given."""
+    """The proxy, and a client that stores every cookie that it gets."""
     with (
         cookie_proxy(server.address, lost) as proxy,
         httpx.Client(base_url=proxy.url, timeout=ANSWER_SECONDS_MAX, trust_env=False) as jar,

@@ -20,7 +20,7 @@ COLUMNS = "status, user_id, endpoint, response_status, attempt, completed_at IS 
 
 
 def rows(server: DemoServer, columns: str, key: str) -> list[tuple[Any, ...]]:
-    """The rows of a key in the table of the seeds."""
+    """Return the rows of a key in the table `platform_idempotency_keys`."""
     statement = f"SELECT {columns} FROM platform_idempotency_keys WHERE key = "  # noqa: S608  # our own columns
     if server.store.startswith(SQLITE):
         with closing(sqlite3.connect(server.store.removeprefix(SQLITE))) as file:
@@ -30,7 +30,7 @@ def rows(server: DemoServer, columns: str, key: str) -> list[tuple[Any, ...]]:
 
 
 def stored(server: DemoServer) -> bytes:
-    """All that lies in the store, as it lies there."""
+    """Return all bytes in the store."""
     if server.store.startswith(SQLITE):
         folder = Path(server.store.removeprefix(SQLITE)).parent
         return b"".join(file.read_bytes() for file in folder.glob("ledger.db*"))

@@ -1,4 +1,4 @@
-"""The heart of the contract, under every framework and on every store, over real sockets."""
+"""Replays and duplicates, under every framework and on every store, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""During the first request: duplicates wait or are told to, clients disconnect, leases are renewed."""
+"""During the first request: duplicates wait or get 409, clients disconnect, leases are renewed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PREFER = {"Prefer": "wait=30"}
 
 
 def finished(server: DemoServer, name: str, key: str, plan: object, rule: str = "plain") -> httpx.Response:
-    """The answer, asked for until the request no longer runs."""
+    """Retry until the request no longer runs, and return the response."""
     answers: list[httpx.Response] = []
 
     def done() -> bool:

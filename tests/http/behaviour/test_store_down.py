@@ -21,7 +21,7 @@ STORE_SECONDS = 0.5
 
 
 class StoreServer(Protocol):
-    """A server that the test may stop and start as it likes."""
+    """A server that the test may stop and start."""
 
     def url(self) -> str: ...
 

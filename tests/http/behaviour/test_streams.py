@@ -27,7 +27,7 @@ TRIES_MAX = 1000
 
 
 class Reader:
-    """A stream, read as it comes."""
+    """A stream that is read while it arrives."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.response = response

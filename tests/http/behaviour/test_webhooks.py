@@ -1,4 +1,4 @@
-"""Webhooks of every sender, over real sockets: one effect per delivery, however it is delivered again."""
+"""Webhooks of every sender, over real sockets: one effect per delivery, however often it is repeated."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from tests.http.behaviour.trials import RULES, TrialHandlers, TrialResponse
 from onceward.http import Rule, idempotency
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-# With these rules a handler is cancelled, or says nothing.
+# With these rules a handler is cancelled, or does not respond.
 ENDLESS = ("plain", "hold")
 
 
@@ -93,7 +93,7 @@ def _starlette_silent(trials: TrialHandlers, rule: Rule) -> Any:
 
 
 class StarletteSilence(Response):
-    """A response that is never begun."""
+    """Return a response that never starts."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         pass
@@ -105,7 +105,7 @@ def _is_first_run(trials: TrialHandlers, name: str) -> bool:
 
 
 async def _cancel_first_run(trials: TrialHandlers, name: str) -> None:
-    """Something outside the handler cancels its task; the second run is left alone."""
+    """Cancel the handler's task from outside in its first run."""
     if _is_first_run(trials, name):
         task = asyncio.current_task()
         assert task is not None
@@ -166,7 +166,7 @@ def _litestar_silent(address: str, trials: TrialHandlers, rule: Rule) -> Any:
 
 
 class LitestarSilence(LitestarResponse[Any]):
-    """A response that is never begun."""
+    """Return a response that never starts."""
 
     def to_asgi_response(self, *_: Any, **__: Any) -> Any:
         async def silence(scope: Any, receive: Any, send: Any) -> None:

@@ -89,7 +89,7 @@ class TrialResponse:
 
 
 class TrialFailed(Exception):
-    """The handler failed, as it was told."""
+    """The handler failed, as its plan says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class TrialHandlers:
         return self._reply(plan, {**token, **seen})
 
     def run_bound(self, name: str, body: bytes, operation: Any, respond: Callable[[TrialResponse], R]) -> R:
-        """A sale in the ledger's own database, with points before and after its answer is settled."""
+        """A sale in the ledger's own database, with points before and after its response is settled."""
         plan = self._plan(name, body)
         self.world.happen("trial", name)
         with self.shop.transaction() as connection:
@@ -161,7 +161,7 @@ class TrialHandlers:
         return TrialResponse(plan.get("status", 200), plan.get("headers", {}), media_type, body, after)
 
     def _stream(self, parts: list[Any], token: str) -> Iterator[bytes]:
-        """`%` stands for the run's token."""
+        """Replace `%` by the run's token."""
         for part in parts:
             if isinstance(part, str):
                 yield part.replace("%", token).encode()

@@ -23,7 +23,7 @@ DAY = 24 * 3600.0
 
 @contextmanager
 def client_process(*arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """A client process that has said that it is ready."""
+    """A client process that has reported that it is ready."""
     command = [sys.executable, "-m", "tests.http.client.intents_process", *map(str, arguments)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdin=-1, stdout=-1, text=True) as process:
         try:

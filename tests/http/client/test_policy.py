@@ -42,7 +42,7 @@ def test_retry_after_is_seconds_or_a_date(text: str | None, seconds: float | Non
 
 
 def test_a_retry_after_date_is_counted_from_the_servers_clock() -> None:
-    """So that a client whose clock is an hour late does not wait for an hour."""
+    """A client whose clock is an hour late must not wait for an hour."""
     server = NOW + timedelta(hours=1)
     retry_after = format_datetime(server + timedelta(seconds=5), usegmt=True)
 

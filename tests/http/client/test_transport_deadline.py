@@ -88,7 +88,7 @@ def test_a_discarded_response_is_not_read_for_long(call: RetryingClient) -> None
 
 
 class Watched(httpx.HTTPTransport):
-    """Notes the timeouts that each try is sent with."""
+    """Records the timeouts of each attempt."""
 
     def __init__(self) -> None:
         super().__init__()

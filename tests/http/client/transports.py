@@ -13,7 +13,7 @@ import httpx
 from onceward.http.client import AsyncRetryTransport, RetryTransport
 
 KINDS = ("blocking", "awaited")
-# Far beyond what an answer takes on a busy machine.
+# Far longer than a response takes on a busy machine.
 TIMEOUT_SECONDS = 20.0
 # Loaded once: it takes longer than most tests.
 TLS = ssl.create_default_context()

@@ -22,7 +22,7 @@ from onceward.testing import FaultyStore
 
 
 class PurgeCountingStore(MemoryStore):
-    """Tells when it is purged."""
+    """A store that reports when it is purged."""
 
     def __init__(self) -> None:
         super().__init__()

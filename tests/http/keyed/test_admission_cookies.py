@@ -22,7 +22,7 @@ RETAIN_SECONDS = 60.0
 
 
 class MeddledStore(MemoryStore):
-    """Calls `meddle` once, before the second claim that is asked for: between two questions of one caller."""
+    """Calls `meddle` once before the second begin, between two reads of one caller."""
 
     def __init__(self, clock: PinnedClock) -> None:
         super().__init__(clock=clock)

@@ -1,4 +1,4 @@
-"""A keyed ASGI request on its way in: read once, refused in time, and given to the handler as it came."""
+"""A keyed ASGI request on arrival: read once, refused in time, and passed on to the handler unchanged."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_an_unprotected_request_gets_its_body_and_then_the_servers_messages() ->
     assert third == GONE
 
 
-# A digest that stands for the body.
+# A digest that replaces the body.
 
 DIGEST = hashlib.sha256(b"body").digest()
 PROMISE = f"sha-256=:{base64.b64encode(DIGEST).decode()}:"

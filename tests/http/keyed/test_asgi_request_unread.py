@@ -42,7 +42,7 @@ def test_a_handler_that_responds_before_it_reads_its_body_gets_all_of_it(kind: b
 
 
 def test_a_handler_that_ends_silently_on_a_broken_body_leaves_the_refusal_to_the_middleware() -> None:
-    """Django does: it sees a client that went away, and has nobody to answer."""
+    """Django takes it for a disconnected client and sends no response."""
     seen: list[str] = []
 
     async def app(_scope: Any, receive: Receive, send: Send) -> None:
@@ -91,7 +91,7 @@ def test_a_client_that_disconnects_after_its_body_was_read_is_noticed() -> None:
 
 
 def test_a_handler_cancelled_while_it_reads_its_body_ends() -> None:
-    """Half a body is not the request. Some servers say only once that their client went away."""
+    """Half a body is not the request. Some servers report a disconnected client only once."""
 
     async def main() -> None:
         said: asyncio.Queue[Message] = asyncio.Queue()
@@ -110,7 +110,7 @@ def test_a_handler_cancelled_while_it_reads_its_body_ends() -> None:
                 raise
 
         async def nowhere(_message: Message) -> None:
-            """The client left."""
+            """Send nothing: the client has disconnected."""
 
         with protected(app, rules=RULES) as middleware:
             scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": HEADERS}

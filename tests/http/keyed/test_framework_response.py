@@ -237,7 +237,7 @@ def test_a_django_file_is_refused() -> None:
 
 
 def test_a_litestar_response_must_have_a_status() -> None:
-    """Litestar fills it in later, by the method; what is kept could then be another one than what is sent."""
+    """Litestar would choose it later, by the method, so the stored status could differ from the sent one."""
     with pytest.raises(InvalidOption, match="status_code"):
         from_framework(litestar.Response({"a": 1}))
 

@@ -109,7 +109,7 @@ def test_both_middlewares_refuse_the_same_options(middleware: Any) -> None:
 
 
 def test_a_refused_option_leaves_no_store_open() -> None:
-    """The last thing that is done is to open it."""
+    """The store is opened after all options were checked."""
     with pytest.raises(InvalidOption, match="purge_seconds"):
         Admission("nowhere://", {"purge_seconds": -1})
 
@@ -134,7 +134,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
 
 @pytest.mark.parametrize("name", sorted(MiddlewareOptions.__annotations__))
 def test_none_means_the_default(name: str) -> None:
-    """So that a setting which is not there can be passed on as it is."""
+    """A missing setting can then be passed on as None."""
     left, plain = admission(**{name: None}), admission()
 
     assert left.default == plain.default, name

@@ -37,7 +37,7 @@ def test_the_same_request_with_another_variant_is_refused_under_the_same_key() -
 
 
 def test_a_variant_of_none_changes_nothing() -> None:
-    """Neither is nothing the same as the empty text."""
+    """None and an empty text are different variants."""
     request = ("POST", b"/", b"", "", b"")
     said: list[str | None] = []
 

@@ -33,7 +33,7 @@ _UNASKED = Rule(required=True)
 
 
 class Spy:
-    """Stands where the middleware stands, and asks what it asks: with what it wraps, and by the scope alone."""
+    """Stands in for the middleware, and looks up the rule as it does: by the application, and by the scope alone."""
 
     rule: Rule | None = None
     rule_by_scope: Rule | None = None
@@ -56,7 +56,7 @@ def scope_of(path: str, method: str = "POST", root_path: str = "", host: str = "
 
 
 def sent(app: Any, scope: dict[str, Any]) -> int:
-    """The status of the answer to a request without a key; 0 without an answer. The spies forget what they knew."""
+    """Send a request without a key. Return its status, or 0 without a response. Resets the rules of the spies."""
     statuses: list[int] = []
 
     async def receive() -> dict[str, object]:
@@ -90,7 +90,7 @@ def paying_routes() -> list[Route]:
 
 
 def numbered_payments() -> Starlette:
-    """To be mounted."""
+    """An application to be mounted in another one."""
     return Starlette(routes=[Route("/pay/{id:int}", endpoint(TWO), methods=["POST"])])
 
 

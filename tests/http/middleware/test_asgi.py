@@ -56,7 +56,7 @@ async def _call(app: App, receive: Receive, send: Send) -> None:
 
 
 class Counter:
-    """An application with a lifespan, that counts its requests."""
+    """An application with a lifespan, which counts its requests."""
 
     def __init__(self) -> None:
         self.runs = 0

@@ -65,7 +65,7 @@ def idempotency_middleware(**options: Any) -> Middleware:
 
 
 class VisibleMiddleware:
-    """A middleware that has what it wraps as `.app`."""
+    """A middleware that has the wrapped application as `.app`."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -75,7 +75,7 @@ class VisibleMiddleware:
 
 
 class OpaqueMiddleware:
-    """A middleware that hides what it wraps."""
+    """A middleware that hides the wrapped application."""
 
     def __init__(self, app: Any) -> None:
         self._hidden = app
@@ -85,7 +85,7 @@ class OpaqueMiddleware:
 
 
 def unguarded(app: Any) -> set[str]:
-    """Method and path of each handler that is named, with the reason."""
+    """Return the method and path of each reported handler, with the reason."""
     try:
         check_guarded(app)
     except NotGuarded as error:
@@ -374,7 +374,7 @@ def test_an_outer_middleware_that_excludes_the_handler_does_not_count() -> None:
 
 
 class Looking:
-    """Handlers that look at the key of their operation."""
+    """Handlers that read the key of their operation."""
 
     def __init__(self) -> None:
         self.found: list[str | None] = []

@@ -23,7 +23,7 @@ from onceward.http import IdempotencyMiddleware, WSGIIdempotencyMiddleware, idem
 
 
 class Sales:
-    """The table of the application. The next requests may be told to fail after they settled."""
+    """The table of the application. Its next requests can be ordered to fail after they have settled."""
 
     def __init__(self) -> None:
         self.connection: Any = None

@@ -35,7 +35,7 @@ from onceward.http.middleware.handler_lookup import asgi_rule, wsgi_rule
 
 
 def rule_of(app: Any, path: str, method: str = "POST", host: str = "testserver", root_path: str = "") -> Rule | None:
-    """The rule found for a request that goes through the whole application, and never mind its answer."""
+    """Return the rule found for a request that passes through the whole application."""
     sent(app, scope_of(path, method, root_path, host))
     return Spy.rule_by_scope
 

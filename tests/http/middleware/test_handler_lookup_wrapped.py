@@ -40,7 +40,7 @@ one, two = endpoint(ONE), endpoint(TWO)
 
 
 class Opaque:
-    """A middleware that does not say what it wraps."""
+    """A middleware that hides the wrapped application."""
 
     def __init__(self, app: Any) -> None:
         self._wrapped = app
@@ -107,7 +107,7 @@ def test_behind_an_opaque_middleware_the_rules_of_starlette_are_found_through_th
 
 
 def test_a_middleware_around_a_mounted_application_has_the_rules_of_that_application() -> None:
-    """The outer application has a route of the same name, which is another."""
+    """The outer application has a route with the same path and another rule."""
     inner = Router([Route("/pay", two, methods=["POST"])])
     routes = [Route("/pay", one, methods=["POST"]), Mount("/inner", Spy(inner)), Mount("/foreign", Spy(Opaque(inner)))]
     outer = Starlette(routes=routes)
@@ -266,7 +266,7 @@ class Endless:
 
 
 class Strange:
-    """Other frameworks have routes, too, and may mean anything by it."""
+    """A framework with attributes of the same names and another meaning."""
 
     def __init__(self, **said: Any) -> None:
         self.__dict__.update(said)

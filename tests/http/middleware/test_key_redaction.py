@@ -32,7 +32,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def sent(app: Any) -> str:
-    """A keyed request; gives the traceback of what came out of it, if anything did."""
+    """Send a keyed request, and return the traceback of its exception, if any."""
 
     messages: list[dict[str, object]] = [{"type": "http.request", "body": b"", "more_body": False}]
 
@@ -59,7 +59,7 @@ def app_of(ledger: Ledger, handler: Any) -> Any:
 
 
 async def lose(ledger: Ledger) -> None:
-    """Take the claim of the one request away from it."""
+    """Take over the claim of the one request."""
     (entry,) = (await ledger.scan()).entries
     assert entry.key == KEY
     assert await ledger.release(Claim(entry, None))

@@ -19,14 +19,14 @@ from onceward.store import failure_log
 
 @pytest.fixture(autouse=True)
 def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Causes of other tests do not keep these quiet."""
+    """Forget the causes that earlier tests logged: each cause is logged once."""
     log = failure_log.FailureLog()
     for name in ("onceward.http.problem", "onceward.http.keyed.admission"):
         monkeypatch.setattr(sys.modules[name], "report", log.report)
 
 
 class App:
-    """An application that notes what it is called for."""
+    """An application that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

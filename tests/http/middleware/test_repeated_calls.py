@@ -25,7 +25,7 @@ FAILURES = ["raises", "answers 503"]
 
 
 class NotifyingStore(MemoryStore):
-    """Says when a key is asked for."""
+    """Reports each begin."""
 
     def __init__(self, key_begun: threading.Semaphore) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Unavailable(Exception):
 
 
 class Shop:
-    """Cannot do it the first time: it raises, or says so."""
+    """Fails in its first run: it raises, or responds 503."""
 
     def __init__(self, failure: str = "") -> None:
         self.runs = 0
@@ -96,7 +96,7 @@ def again(app: App) -> App:
 
 
 def wsgi_again(app: wsgi_server.App) -> wsgi_server.App:
-    """The same, for an environ."""
+    """Call a WSGI application again in the same way."""
 
     def outer(environ: Environ, start_response: Start) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
@@ -169,7 +169,7 @@ def test_an_unrecorded_response_is_not_run_again_by_a_second_call() -> None:
 def test_under_wsgi_an_unrecorded_response_is_not_run_again_by_a_second_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is recorded in the background, and here not before the second call has asked for the key."""
+    """The response is recorded in the background, here only after the second call has begun."""
     key_begun = threading.Semaphore(0)
     shop, store = Shop(), FaultyStore(NotifyingStore(key_begun))
     settle_late = WsgiExchange._settle_late
@@ -202,7 +202,7 @@ def test_two_applications_called_in_turn_are_both_protected() -> None:
 
             async def in_turn(scope: Any, _receive: Receive, send: Send) -> None:
                 async def unheard(_message: Message) -> None:
-                    """Only what the second says is sent on."""
+                    """Drop the messages of the first call."""
 
                 async def given() -> Message:
                     return {"type": "http.request", "body": b"", "more_body": False}
@@ -248,7 +248,7 @@ def test_a_wsgi_middleware_inside_another_sees_the_key_that_it_requires() -> Non
 
 
 def test_an_outer_middleware_sees_what_the_application_puts_into_the_scope() -> None:
-    """A session that is replaced, the route that was found: frameworks hand such things outwards in the scope."""
+    """Frameworks pass a replaced session or the found route outwards in the scope."""
 
     async def app(scope: Any, _receive: Receive, send: Send) -> None:
         scope["session"] = "new"

@@ -24,7 +24,7 @@ from onceward.testing import FaultyStore
 
 
 class Orders:
-    """An application that counts its runs and gives back what it was sent."""
+    """An application that counts its runs and echoes its request."""
 
     def __init__(self, headers: list[tuple[str, str]] = TEXT) -> None:
         self.runs = 0
@@ -111,7 +111,7 @@ def test_paths_with_different_bytes_are_different_requests(ledger: Ledger, one: 
 
 
 class Broken(io.BytesIO):
-    """A connection that breaks when half of the body has come."""
+    """A connection that breaks after half of the body."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(size)
@@ -155,7 +155,7 @@ def test_a_body_of_unknown_length_is_refused_where_its_end_cannot_be_seen(ledger
 
 
 class Paced:
-    """A stream that gives its second piece when it is told to."""
+    """A stream that sends its second piece on request."""
 
     def __init__(self, headers: list[tuple[str, str]], pieces: list[bytes]) -> None:
         self.headers = headers

@@ -1,4 +1,4 @@
-"""The body of a keyed request: hashed while it comes, bounded, and given again as it was."""
+"""The body of a keyed request: hashed while it arrives, bounded, and passed on unchanged."""
 
 from __future__ import annotations
 

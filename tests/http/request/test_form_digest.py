@@ -60,7 +60,7 @@ def of(parts: tuple[Part, ...], boundary: str = "-----one") -> bytes | None:
 names = st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs"), exclude_characters='"\\%'), max_size=8
 )
-# The boundary's own bytes may stand in a part, as long as they are not the whole of it.
+# The boundary's bytes may occur inside a part if they are not the whole delimiter.
 contents = st.binary(max_size=40) | st.lists(
     st.sampled_from([b"\r", b"\n", b"--", b"-", b"one", b"on", b"\r\n--", b"x", b"\r\n-----on"]), max_size=8
 ).map(b"".join).filter(lambda content: b"-----one" not in b"\r\n" + content)  # fmt: skip
@@ -88,7 +88,7 @@ def test_different_parts_make_a_different_form(one: tuple[Part, ...], other: tup
 
 
 def stripped(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """No type is the same as an empty one."""
+    """A missing type is the same as an empty one."""
     return tuple(replace(part, kind=part.kind or "") for part in parts)
 
 
@@ -283,13 +283,13 @@ def test_no_content_type_raises(text: str) -> None:
 
 
 def test_a_form_with_too_many_parts_is_not_parsed() -> None:
-    """Such a form is not parsed; its raw bytes count, so that it cannot keep the loop busy."""
+    """Such a form is not parsed, so that it cannot block the loop; its raw bytes are hashed."""
     assert of(UPLOAD[:1] * 2_000) is not None
     assert of(UPLOAD[:1] * 2_001) is None
 
 
 def test_a_malformed_form_has_one_fingerprint_however_it_arrives() -> None:
-    """With text before the first boundary, the parser itself gives another result for other pieces."""
+    """With text before the first boundary, the parser's result depends on how the bytes are divided."""
     body = b'"\n"\n"\n"\n"\n"\n"\n"\n' + form(UPLOAD, "b1")
     found = set()
     for size in (1, 7, 100, len(body)):

@@ -158,7 +158,7 @@ def test_prefer_never_waits_for_more_than_a_minute(lines: list[str]) -> None:
     assert seconds is None or 0 <= seconds <= PREFER_WAIT_SECONDS_MAX
 
 
-# How long it says it is.
+# The declared length.
 
 
 @pytest.mark.parametrize(

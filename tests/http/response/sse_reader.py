@@ -16,7 +16,7 @@ class ReceivedEvent:
 
 
 def read(stream: bytes) -> list[ReceivedEvent]:
-    """The events of a whole stream, as the standard interprets it."""
+    """Return the events of a whole stream, as the standard interprets it."""
     text = stream.decode("utf-8", "replace").removeprefix("\ufeff")
     seen: list[ReceivedEvent] = []
     kind, last_id = "", ""

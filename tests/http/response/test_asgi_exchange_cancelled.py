@@ -26,7 +26,7 @@ IN_A_FILE = (PIECE,) * (MEMORY_BYTES_MAX // len(PIECE) + 2)
 
 
 class Slow:
-    """A handler that reads its body only when it is told to."""
+    """A handler that reads its body only on request."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -47,7 +47,7 @@ class Slow:
 
 
 class Timed:
-    """A timeout around an application. One of anyio cancels again on every turn of the loop until it is obeyed."""
+    """A timeout around an application. One of anyio cancels in every iteration of the loop until the task ends."""
 
     def __init__(self, app: App, kind: str) -> None:
         self._app = app
@@ -183,7 +183,7 @@ def test_a_response_being_settled_when_its_call_is_cancelled_is_still_settled(ki
 def test_a_response_that_could_not_be_settled_when_its_call_was_cancelled_frees_its_key(
     on_crash: str, again: int
 ) -> None:
-    """Streamed, with a background task: what its settling raised must not hide that the handler was cut short."""
+    """The response is a stream with a background task: a failed settle must not hide that the handler was cancelled."""
 
     async def main() -> None:
         store = BlockableStore()
@@ -290,7 +290,7 @@ def test_a_handler_cancelled_before_its_first_step_releases_its_key() -> None:
 
 
 def test_a_released_claim_is_no_longer_renewed() -> None:
-    """A renewal behind it would bring the lease back, and nobody would hold it."""
+    """A later renewal would restore the lease of a claim without a holder."""
 
     async def main() -> None:
         app, store = Slow(), BlockableStore()

@@ -69,7 +69,7 @@ def test_a_stream_whose_client_left_continues_for_a_limited_time(
             first.leave()
             await soon(lambda: app.ended)
             assert app.ended == ["CancelledError"]
-            await first.task  # it ends quietly: nobody cancelled the call
+            await first.task  # it ends without an error: the call was not cancelled
             await soon(lambda: not middleware._tasks)
             app.go_on.set()
 
@@ -210,7 +210,7 @@ def test_the_head_of_a_slow_response_does_not_wait_for_its_body(headers: tuple[t
 
 
 def test_the_head_of_a_small_response_waits_until_it_is_settled() -> None:
-    """It goes out with the body, or not at all: if nothing could be recorded, something else is said instead."""
+    """Another response is sent in its place if nothing can be recorded."""
 
     async def main() -> None:
         store = BlockableStore()
@@ -266,7 +266,7 @@ def test_a_keyed_handler_never_sees_its_client_leave_before_its_response_is_comp
 
 
 def test_the_start_of_a_failed_response_is_not_sent_after_its_end() -> None:
-    """With the ledger closed nothing is waited for, so that the handler has ended before anybody has looked."""
+    """The ledger is closed, so the handler ends before anything was sent."""
     ledger = Ledger(MemoryStore())
     sent: list[Any] = []
 
@@ -298,7 +298,7 @@ def test_the_start_of_a_failed_response_is_not_sent_after_its_end() -> None:
 def test_work_after_the_response_is_not_cancelled_when_the_server_has_finished_with_its_client(
     headers: tuple[tuple[bytes, bytes], ...],
 ) -> None:
-    """A server says of a response that has come to its end what it says of a client that left."""
+    """After a complete response, a server reports the same as for a disconnected client."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

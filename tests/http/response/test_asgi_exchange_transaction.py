@@ -39,7 +39,7 @@ def connection(store: Store, file: Path) -> Iterator[sqlite3.Connection]:
 
 
 async def again(app: App) -> ReceivedResponse:
-    """The retry of a client that comes back until it is not told that the first one is running."""
+    """Retry until the first request no longer runs."""
 
     async def retry() -> ReceivedResponse | None:
         got = await send_request(app)
@@ -49,7 +49,7 @@ async def again(app: App) -> ReceivedResponse:
 
 
 class Payment:
-    """Pays in a transaction. The first one leaves it as the test says; the others have a connection of their own."""
+    """Pays in a transaction. The test decides how the first one ends; later ones have their own connections."""
 
     def __init__(self, file: Path, connection: sqlite3.Connection, leave: Callable[[], object]) -> None:
         self._file = file
@@ -147,7 +147,7 @@ def test_a_rollback_frees_the_key_although_its_connection_is_already_in_another_
 def test_a_commit_counts_although_its_connection_is_already_in_another_transaction(
     file: Path, store: Store, connection: sqlite3.Connection, settles: bool
 ) -> None:
-    """Bound and never settled in is a mistake; what it did is done all the same."""
+    """It is an error not to settle a bound transaction, but its effect was committed."""
 
     def leave() -> None:
         connection.execute("COMMIT")

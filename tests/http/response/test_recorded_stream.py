@@ -33,7 +33,7 @@ def ledger() -> Iterator[Ledger]:
 
 
 async def record(ledger: Ledger, codec: ResponseCodec, stream: bytes, *, end: bool = True) -> tuple[Claim, bytes]:
-    """The claim, and what the first client was sent."""
+    """Record a stream. Return the claim, and what the first client was sent."""
     claim = await ledger.begin("s", "k", repeatable=True)
     assert isinstance(claim, Claim)
     recorder = ResponseRecorder(ledger, codec, claim, RULE, keeps_status)
@@ -63,7 +63,7 @@ async def replayed(ledger: Ledger, codec: ResponseCodec, last_event_id: str = ""
 
 
 def events_of(sizes: list[int], ids: str, end: str) -> bytes:
-    """Events of these sizes, the larger part in their first line; with ids `first`, `last`, or without."""
+    """Return events of these sizes, most of it in their first line. `ids` is `first`, `last` or empty."""
     text = ""
     for number, size in enumerate(sizes):
         own = f"id: own-{number}{end}"
@@ -100,7 +100,7 @@ def test_a_client_gets_the_whole_stream_and_after_each_event_the_rest(
 
 
 def resumed(events: list[ReceivedEvent], ids: str) -> list[ReceivedEvent]:
-    """An event without an id has the one before it, which a client that reconnects does not see again."""
+    """Return the events as a client sees them that reconnects: a first part of a split event has no id."""
     if not ids and events and len(events[0].data) > EVENT_BYTES_MAX:
         return [ReceivedEvent(events[0].kind, events[0].data, ""), *events[1:]]
     return events
@@ -154,7 +154,7 @@ def test_custom_ids_that_look_like_generated_ones_resume_in_a_running_stream(led
 
 
 def test_an_event_that_is_not_recorded_yet_is_not_sent_again_to_a_client_that_has_it(ledger: Ledger) -> None:
-    """It is on its way to its client before it is in the ledger."""
+    """It is sent to its client before it is recorded in the ledger."""
 
     async def main() -> None:
         claim, _ = await record(ledger, PLAIN, events_of([1, 2], ids="", end="\n"), end=False)

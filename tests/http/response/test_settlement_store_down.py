@@ -21,7 +21,7 @@ WAITS = (b"prefer", b"wait=2")
 
 
 class FailingStore:
-    """Gives its handler a store that fails as soon as the handler has begun, until the test says otherwise."""
+    """A handler whose store fails from the start of the handler until the test ends the outage."""
 
     def __init__(self, *, streamed: bool = False, background: bool = False) -> None:
         self.store = FaultyStore(MemoryStore())
@@ -107,7 +107,7 @@ def test_a_response_is_still_recorded_after_an_outage_longer_than_the_lease() ->
 
 
 def test_a_store_that_stays_down_is_retried_with_pauses() -> None:
-    """Also where no time is given to asking it again: that is for those who wait."""
+    """Also with `store_seconds=0`, which only limits how long the client waits."""
 
     async def main() -> None:
         failing = FailingStore()

@@ -31,7 +31,7 @@ def cut(*pieces: bytes) -> list[bytes]:
 
 
 def numbered(blocks: list[bytes], version: int = 7, piece: int = PIECE) -> bytes:
-    """All blocks with their ids, as a recording gives them out."""
+    """Return all blocks with their ids, as a recording has them."""
     whole, before = b"", 0
     for block in blocks:
         given_out, pieces = with_id(block, version, before, piece)
@@ -182,7 +182,7 @@ def test_a_byte_order_mark_stays_first() -> None:
 
 
 def test_an_id_comes_after_leading_blank_lines() -> None:
-    """In front of them it would count as received before its event came."""
+    """Before them, a client would take it for received before its event had arrived."""
     assert with_id(b"\n\r\ndata: x\n\n", 3, 0, PIECE) == (b"\n\r\nid: 3.1\ndata: x\n\n", 1)
 
 
@@ -192,7 +192,7 @@ def test_an_id_comes_after_leading_blank_lines() -> None:
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("place", range(-8, 9, 2))
 def test_an_oversized_event_is_passed_on_in_parts_and_stays_one_event(end: bytes, place: int) -> None:
-    """`place` is where its last two lines lie when it becomes too large."""
+    """`place` is the position of its last two lines relative to the limit."""
     long = b"data: " + b"x" * (EVENT_BYTES_MAX - 6 + place) + end + b"data: y" + end * 2
     stream = b"data: a" + end * 2 + long + b"data: b" + end * 2
     first = stream.index(b"x") + EVENT_BYTES_MAX - 20

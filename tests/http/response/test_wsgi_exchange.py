@@ -1,4 +1,4 @@
-"""A response under WSGI, recorded while the server takes it: whatever the application, the server or the store do."""
+"""A response under WSGI is recorded while the server takes it, whatever application, server and store do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ledger() -> Iterator[Ledger]:
         yield ledger
 
 
-# Bodies, and whether they are as long as they say.
+# Bodies, and whether they have their declared length.
 
 
 @pytest.mark.parametrize("kind", BODIES)

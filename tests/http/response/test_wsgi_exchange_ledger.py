@@ -36,7 +36,7 @@ def ledger(store: FaultyStore) -> Iterator[Ledger]:
 
 
 def request_until(app: App, wanted: Callable[[ReceivedResponse], bool]) -> ReceivedResponse:
-    """Ask until the answer is this; what is recorded in the background comes soon."""
+    """Retry until the response is this; what is recorded in the background appears soon."""
 
     def retry() -> ReceivedResponse | None:
         got = send_request(app)
@@ -49,7 +49,7 @@ def request_until(app: App, wanted: Callable[[ReceivedResponse], bool]) -> Recei
 
 
 def overtaken(ledger: Ledger, environ: Environ, app: App) -> ReceivedResponse:
-    """The claim of this request lapses, and a second one takes it over."""
+    """Let the claim of this request lapse, and a second request take it over."""
     binding = idempotency(environ)._binding
     assert binding is not None
     ledger.blocking.lapse(binding.claim)
@@ -57,7 +57,7 @@ def overtaken(ledger: Ledger, environ: Environ, app: App) -> ReceivedResponse:
 
 
 def whole(ledger: Ledger, headers: list[tuple[str, str]], status: str = "200 OK") -> App:
-    """An application whose first run is overtaken before it gives anything; the second one has this status."""
+    """An application whose first run loses its claim before it returns anything; the second one has this status."""
 
     def handler(run: int, environ: Environ, start_response: Start) -> Iterable[bytes]:
         if run == 1:
@@ -129,7 +129,7 @@ def test_a_handler_that_lost_its_claim_after_sending_is_cut(
     assert send_request(app).body == b"222"
 
 
-# The store does not answer.
+# The store does not respond.
 
 
 def losing(
@@ -186,7 +186,7 @@ def test_a_handler_that_raises_while_the_store_is_down_raises_its_own_error(
 
 
 class TransactionHarness:
-    """An application with a database of its own, in which the ledger lives, too."""
+    """An application whose own database is the ledger's."""
 
     def __init__(self, path: Path, run: Callable[[TransactionHarness, Environ, Start], Iterable[bytes]]) -> None:
         self.connection = sqlite3.connect(path, isolation_level=None)

@@ -1,4 +1,4 @@
-"""A response comes back from the ledger as it was, sealed or not, and only from its own place."""
+"""A response is decoded as it was encoded, encrypted or not, and only in its own entry."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_encryption_takes_its_overhead_from_the_body() -> None:
     assert PLAIN.chunk_bytes_max - ENCRYPTED.chunk_bytes_max == OVERHEAD_BYTES
 
 
-# Sealed.
+# Encrypted.
 
 
 def test_no_part_of_an_encrypted_response_can_be_read_in_the_store() -> None:

@@ -59,7 +59,7 @@ def test_the_format_is_the_documented_one() -> None:
 
 
 def test_ciphertext_of_version_1_is_refused_with_the_reason() -> None:
-    """It does not protect the status and the length, even with the right key and in its place."""
+    """Version 1 does not protect the status and the length, even with the right key and in the right entry."""
     prefix = b"\x01" + encryption_module._id_of(NEW)
     nonce = bytes(12)
     encrypted = prefix + nonce + AESGCM(NEW).encrypt(nonce, b"data", prefix + PLACE)
@@ -97,7 +97,7 @@ def test_two_keys_that_share_an_id_both_decrypt() -> None:
 
 
 def keys_with_one_id() -> tuple[bytes, bytes]:
-    """Four bytes are drawn twice after some ten thousand keys."""
+    """Return two keys with the same id. An id has four bytes, so some ten thousand keys are enough."""
     seen: dict[bytes, bytes] = {}
     for number in count():
         key = number.to_bytes(16, "big")
@@ -143,7 +143,7 @@ def test_a_ciphertext_moved_to_another_place_is_detected(place: bytes, other: by
 
 
 def test_a_ciphertext_cannot_pass_for_one_of_another_key() -> None:
-    """The id is covered by the tag, so an exchanged id opens nothing even where both keys are known."""
+    """The tag covers the id, so a replaced id decrypts nothing even if both keys are known."""
     old, new = Encryption([OLD]).encrypt(b"data", PLACE), Encryption([NEW]).encrypt(b"data", PLACE)
 
     with pytest.raises(OutcomeNotKept, match="cannot be decrypted"):
