@@ -47,7 +47,7 @@ class AsgiResponse:
 
     @property
     def code(self) -> str:
-        """The code of a problem, checked to be one."""
+        """The code of a problem, after a check that the response is one."""
         assert self.headers["content-type"] == "application/problem+json"
         assert self.json["status"] == self.status
         assert self.json["type"] == f"urn:onceward:problem:{self.json['code']}"
@@ -103,7 +103,7 @@ def send_request(app: App, scope: dict[str, Any], sent: Iterable[Message] | byte
         response.taken += 1
         message = next(messages, None)
         if message is None and scope["type"] == "http":
-            # The client waits for its answer.
+            # The client waits for its response.
             await asyncio.Event().wait()
         return message or {"type": "websocket.disconnect", "code": 1001}
 

@@ -1,4 +1,4 @@
-"""A hub to chat with: what these tests say to it, where its brain waits, and what it streams."""
+"""A hub for tests of the chat: its messages, the place where its brain waits, and what it streams."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fifo:
     opened: int
 
     def release(self) -> None:
-        """Let everybody pass, also those who are still to come."""
+        """Let all brains continue, also those that arrive later."""
         os.write(self.opened, b"." * 100)
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class ChatHub:
     def fifo(self) -> Fifo:
         path = self.folder / f"fifo-{uuid.uuid4().hex}"
         os.mkfifo(path)
-        # Open at both ends, so that nobody waits for the other one.
+        # Open for reading and writing, so that opening it does not block.
         return Fifo(path, os.open(path, os.O_RDWR))
 
     def turn(self, turn_id: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def open_chat_hub(folder: Path, more: Mapping[str, str] | None = None) -> Iterat
 
 
 def events(text: str) -> list[tuple[str, str, Any]]:
-    """Id, name and data of each event; an empty id where there is none."""
+    """Return the id, name and data of each event; an empty id if there is none."""
     found = []
     for block in text.strip().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)

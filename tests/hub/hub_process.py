@@ -51,7 +51,7 @@ class RunningHub:
             return list(self._lines)
 
     def wait_for_line(self, pattern: str, seconds: float = START_SECONDS_MAX) -> re.Match[str]:
-        """The first line that has this in it, as soon as it is there."""
+        """Wait for a line that matches, and return the match."""
         deadline = time.monotonic() + seconds
         with self._more:
             while True:
@@ -70,7 +70,7 @@ class RunningHub:
         return self.wait()
 
     def wait(self, seconds: float = STOP_SECONDS_MAX) -> int:
-        """Wait until it has ended by itself, and everything it said is read."""
+        """Wait until it has ended by itself, and its output has been read."""
         code = self.process.wait(seconds)
         self._reader.join(seconds)
         return code
@@ -117,7 +117,7 @@ def running_hub(
     command: Sequence[str] | None = None,
     cwd: Path | None = None,
 ) -> Iterator[RunningHub]:
-    """A hub that is ready to answer. At the end it is asked to stop, unless the test has ended it, and must do so."""
+    """A hub that is ready. At the end it is asked to stop, unless the test has ended it, and must do so."""
     with started_hub(data_dir=data_dir, args=args, env=env, command=command, cwd=cwd) as hub:
         hub.url = hub.wait_for_line(_READY.pattern)[1]
         yield hub
@@ -130,7 +130,7 @@ def running_hub(
 def _started(
     arguments: list[str], env: Mapping[str, str], folder: Path, command: Sequence[str] | None
 ) -> subprocess.Popen[str] | ForkedHub:
-    """A group of its own, so that none of its workers can be left over, whatever a test has found."""
+    """Start it in its own process group, so that no worker is left over."""
     if command is None:
         return _fork_server().start(["serve", *arguments], env, folder)
     return subprocess.Popen(
@@ -147,13 +147,13 @@ def _started(
 
 @functools.cache
 def _fork_server() -> HubForkServer:
-    """Started when the first test needs it."""
+    """The process that forks hubs, started when the first test needs it."""
     server = HubForkServer(environment())
     atexit.register(server.close)
     return server
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's own, without settings that somebody may have made for a hub."""
+    """The environment of this process, without the settings of a hub."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("ONCEWARD_", "PROMETHEUS_"))}
     return {**own, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(more or {})}

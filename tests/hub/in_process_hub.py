@@ -1,4 +1,4 @@
-"""A whole hub inside of the test's own process: its lifespan, and a client that asks it without a socket."""
+"""A whole hub in the test's own process: its lifespan, and a client without a socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """Asks one request after the other, each to its end."""
+    """A client that sends one request after the other."""
 
     def __init__(self, runner: asyncio.Runner, app: App) -> None:
         self._runner = runner
@@ -25,7 +25,7 @@ class Client:
         self.client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787")
 
     def run(self, requests: Coroutine[Any, Any, T]) -> T:
-        """Several requests at a time, made with `client`."""
+        """Run requests that are made with `client`, also concurrently."""
         return self._runner.run(requests)
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
@@ -53,7 +53,7 @@ def in_process_hub(config: Config) -> Iterator[Client]:
 
 @contextlib.contextmanager
 def in_process_app(app: App) -> Iterator[Client]:
-    """An application between its startup and its shutdown, which closes what it has opened."""
+    """An application between its startup and its shutdown."""
     with asyncio.Runner() as runner:
         to_app: asyncio.Queue[Message] = asyncio.Queue()
         from_app: asyncio.Queue[Message] = asyncio.Queue()

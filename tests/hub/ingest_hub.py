@@ -1,4 +1,4 @@
-"""A hub for the tests of ingest, what they send it, and what stands in its two schemas, looked at from outside."""
+"""A hub for the tests of ingest, their requests, and the rows of its two schemas."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ingest_hub(database_url: str, tmp_path: Path, settings: IngestSettings | Non
 
 
 def thought(number: int, text: str = "Buy milk", **more: Any) -> dict[str, Any]:
-    """The payload of a message, as its normalizer gives it, but for what does not matter here."""
+    """The payload of a message, as its normalizer returns it, without the fields that do not matter here."""
     return {
         "source": "telegram",
         "content_type": "thought",
@@ -82,7 +82,7 @@ def switch(client: Client, *, enabled: bool) -> None:
 
 
 def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
-    """A problem of this status, checked to be one."""
+    """Check that the response is a problem with this status, and return it."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = answer.json()
@@ -94,7 +94,7 @@ def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def rows(database: Database, schema: str) -> list[dict[str, Any]]:
-    """The entries of a schema, in the order in which they were made."""
+    """Return the entries of a schema, in the order of their creation."""
     name = f"{schema}_entries" if database.is_sqlite else f"{schema}.entries"
     with database.read() as tx:
         found = tx.execute(sqlalchemy.text(f"SELECT * FROM {name} ORDER BY entry_id"))  # noqa: S608  # names of our own

@@ -20,7 +20,7 @@ CHANGING = ("POST", "PUT", "PATCH")
 
 
 class HubResponse(NamedTuple):
-    """A whole response."""
+    """A complete response."""
 
     status: int
     headers: Mapping[str, str]
@@ -36,12 +36,12 @@ class HubResponse(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Return whether the client is told neither to wait nor to retry."""
+        """Return whether the response asks the client neither to wait nor to retry."""
         return self.status < 500 and "retry-after" not in self.headers
 
     @property
     def problem(self) -> str:
-        """The code of a problem answer, which is looked at as a whole."""
+        """The code of a problem response, after a check of the whole response."""
         assert self.headers["content-type"] == "application/problem+json", self
         problem = self.json
         assert problem["status"] == self.status, self
@@ -53,7 +53,7 @@ class HubResponse(NamedTuple):
 
 
 class Caller:
-    """Asks one hub, as one principal. `connection` is kept if it is given, else each request has its own."""
+    """Sends requests to one hub, as one principal, on `connection` if it is given, else each on a new one."""
 
     def __init__(
         self, port: int, token: str | None = None, connection: http.client.HTTPConnection | None = None
@@ -101,7 +101,7 @@ class Caller:
         return self("POST", path, content, **options)
 
     def topic(self, title: str = "fire") -> str:
-        """The id of a new topic."""
+        """Create a topic, and return its id."""
         made = self.post("/api/v1/topics", {"title": title})
         assert made.status == 201, made
         return str(made.json["topic"]["id"])
@@ -123,11 +123,11 @@ def open_connection(port: int) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)
 
 
-# Which process answers a connection.
+# The process that serves a connection.
 
 
 def workers_of(hub: RunningHub) -> list[int]:
-    """The process ids of the workers that answer now, or of the hub itself if it has none."""
+    """Return the process ids of the workers that respond now, or of the hub itself if it has none."""
     children = Path(f"/proc/{hub.process.pid}/task/{hub.process.pid}/children").read_text("ascii").split()
     # Python's own helper, which cleans up after workers, is a child too.
     workers = [int(child) for child in children if b"spawn_main" in _command(int(child))]
@@ -170,7 +170,7 @@ def connections_by_worker(hub: RunningHub, each: int) -> dict[int, list[http.cli
 
 
 def owner(client: socket.socket, workers: list[int]) -> int | None:
-    """The worker that holds the other end of a connection on this machine."""
+    """Return the worker that has the other end of a connection on this machine."""
     ours, theirs = client.getsockname()[1], client.getpeername()[1]
     inode = ""
     for line in Path("/proc/net/tcp").read_text("ascii").splitlines()[1:]:

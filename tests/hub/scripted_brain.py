@@ -20,7 +20,7 @@ OUTSIDE = Path(os.environ.get("OUTSIDE", "outside"))
 
 
 def wait_at(fifo: str) -> None:
-    """One byte lets one pass."""
+    """One byte lets one brain continue."""
     opened = os.open(fifo, os.O_RDONLY)
     try:
         os.read(opened, 1)
@@ -42,7 +42,7 @@ def refund(order_id: str) -> dict[str, str]:
 
 @tool(effect="irreversible", template="order:{order_id}")
 def keep(order_id: str, fifo: str) -> dict[str, str]:
-    """Pay when somebody says so."""
+    """Pay after a byte was written to the FIFO."""
     with OUTSIDE.with_name("begun").open("a") as begun:
         begun.write(f"{order_id}\n")
     wait_at(fifo)
@@ -51,7 +51,7 @@ def keep(order_id: str, fifo: str) -> dict[str, str]:
 
 @tool(effect="idempotent", template="order:{order_id}", provider_key="key")
 def provide(order_id: str, fifo: str, key: str) -> dict[str, str]:
-    """Pay at a provider that pays each order and key once, however often it is asked."""
+    """Pay at a provider that pays once for each order and key, however often it is called."""
     try:
         # Created once, by the first process.
         (OUTSIDE.parent / f"provider-{hashlib.sha256(key.encode()).hexdigest()}").touch(exist_ok=False)

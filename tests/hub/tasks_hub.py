@@ -42,7 +42,7 @@ def tasks_hub(
         ledger=f"sqlite:///{tmp_path}/keys.db",
         blobs=backends.blobs_url(place, servers, tmp_path),
     )
-    # Not earlier: the servers, too, have temporary files, and may run as somebody else.
+    # Not earlier: the servers have temporary files, too, and may run as another user.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     # Tests decide when gc runs: the hub does not run it by itself, unless configured.
     attachments = dataclasses.replace(settings or AttachmentsSettings(), gc_interval=gc_interval)
@@ -52,7 +52,7 @@ def tasks_hub(
 
 
 def form(parts: Sequence[Part], boundary: str = "") -> tuple[bytes, dict[str, str]]:
-    """A multipart body, byte for byte as it is said here, and its header."""
+    """Return the multipart body of these parts, byte for byte, and its header."""
     boundary = boundary or secrets.token_hex(8)
     body = b""
     for part in parts:
@@ -78,7 +78,7 @@ def attach(client: Client, content: bytes, *parts: Part, name: str = "a.bin", **
 
 
 def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
-    """A problem of this status, checked to be one."""
+    """Check that the response is a problem with this status, and return it."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = answer.json()
@@ -87,5 +87,5 @@ def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def left_over(folder: Path) -> list[Path]:
-    """Temporary files of uploads, wherever they may be."""
+    """Return the temporary files of uploads."""
     return [file for file in folder.rglob("*") if file.suffix == ".part" or file.parent.name == "tmp"]

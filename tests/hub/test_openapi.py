@@ -126,7 +126,7 @@ def limits(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 def probes(schema: dict[str, Any]) -> list[Any]:
-    """Values at and around what the schema says of a field."""
+    """Return values at and around the limits that the schema sets for a field."""
     found: list[Any] = list(PLAIN)
     # Limits that the hub has somewhere, and that this field may have without saying so.
     lengths = {64, 65, 128, 129, 255, 256, 257, 512, 513, 1024, 1025, 2049, 4097}
@@ -269,7 +269,7 @@ QUEUES = {("post", "/chat"), ("post", "/chat/stream")}
 
 
 def too_many(document: dict[str, Any]) -> set[tuple[str, str]]:
-    """The operations that say they may respond 429."""
+    """The operations that document the status 429."""
     return {
         (method, path)
         for path, item in document["paths"].items()

@@ -81,7 +81,7 @@ def ended(body: bytes, directory: bytes, count: int) -> bytes:
 
 def one_entry(content: bytes, *, size: int | None = None, flags: int = 0, method: int = 8, name: bytes = b"a",
               mode: int = 0o100644, extra: bytes = b"", local_name: bytes | None = None) -> bytes:  # fmt: skip
-    """A zip with one entry, which may lie."""
+    """A zip with one entry, whose header may be false."""
     packed = deflated(content) if method == 8 else content
     body = local(local_name or name, len(packed), content, size=size, flags=flags, method=method) + packed
     listed = entry(name, len(packed), content, 0, size=size, flags=flags, method=method, mode=mode, extra=extra)

@@ -1,4 +1,4 @@
-"""Honest archives are described, harmful ones refused with the limit that they break."""
+"""Harmless archives are described; harmful ones are refused, with the limit that they exceed."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ def test_a_nested_archive_that_cannot_be_read_is_only_counted(inspect_bytes: Ins
 
 
 def test_damage_outside_a_nested_archive_is_not_taken_for_damage_inside(inspect_bytes: InspectBytes) -> None:
-    """A cut gzip file in a whole one may be; a cut one around it may not."""
+    """A truncated gzip file inside a complete one is accepted; a truncated outer file is not."""
     inner = gzipped(random.Random(3).randbytes(300_000))
     outer = gzipped(inner)
 

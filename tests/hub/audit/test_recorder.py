@@ -18,13 +18,13 @@ ARGUMENTS = (ADA, "claim.resolve", "call k", {"version": 7})
 
 
 def listed(database: Database) -> list[AuditRow]:
-    """All rows, oldest first."""
+    """Return all rows, oldest first."""
     with database.read() as tx:
         return audit_page(tx, 500).items[::-1]
 
 
 def run(database: Database, error: BaseException | None, *, blocking: bool) -> None:
-    """Run an action that raises this error, if any."""
+    """Run an action, which raises this error if there is one."""
     if blocking:
         with recorded_blocking(database, *ARGUMENTS) as audit:
             assert [row.result for row in listed(database)][-1] == "started", "it is committed before the action"

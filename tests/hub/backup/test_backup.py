@@ -74,7 +74,7 @@ def test_a_backup_under_load_is_complete_and_a_hub_starts_on_it(tmp_path: Path) 
     assert set(turns) <= column(database, "SELECT id FROM turns")
     events = rows(database, "events")
     assert events == rows(data / "hub.db", "events")[: len(events)]
-    # Every row has its bytes, and no bytes are there without a row.
+    # Every row has its bytes, and all bytes have a row.
     keys = column(database, "SELECT blob_key FROM blobs")
     found = {str(file.relative_to(new / "blobs")): file for file in (new / "blobs").rglob("*") if file.is_file()}
     assert keys == found.keys()

@@ -1,4 +1,4 @@
-"""Short ways to keep and read a blob."""
+"""Short functions that store and read a blob."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_all(blobs: BlobStore, key: str, start: int = 0, end: int | None = None)
 
 
 def stored_sizes(blobs: BlobStore) -> dict[str, int]:
-    """Every key that is there, with its size."""
+    """Return every key in the store, with its size."""
     return {blob.key: blob.size for blob in blobs.keys()}  # noqa: SIM118  # a method of ours, not a mapping's
 
 
@@ -38,7 +38,7 @@ def path_of(folder: Path, content: bytes) -> Path:
 
 
 def failing(number: int) -> Callable[..., None]:
-    """A function of the operating system that always fails so."""
+    """Return a function that always raises this `OSError`, in place of one of the operating system."""
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))

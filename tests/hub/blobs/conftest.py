@@ -1,4 +1,4 @@
-"""Each place for blobs in turn, empty."""
+"""Each kind of blob store in turn, empty."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def blobs(blobs_url: str, tmp_path: Path) -> BlobStore:
 
 @pytest.fixture
 def overwrite(blobs_url: str, folder: Path, blobs: BlobStore) -> Callable[[str, bytes], None]:
-    """Damages a blob behind the store's back."""
+    """Overwrites a blob without the store."""
 
     def in_folder(key: str, content: bytes) -> None:
         path = folder / key

@@ -91,7 +91,7 @@ def test_a_reader_that_stops_early_leaves_nothing_open(blobs: BlobStore) -> None
         next(reading)
         reading.close()
 
-    # A driver keeps a few connections for later; forty readers that leave something leave more.
+    # A driver keeps a few connections open; a leak of forty readers would be more.
     assert open_files() <= before + 8
 
 

@@ -1,4 +1,4 @@
-"""Guarantees of a folder only: its order of disk writes, its lock, and that it follows no planted link."""
+"""Guarantees that only a folder gives: the order of its disk writes, its lock, and that it follows no planted link."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_blob_is_readable_only_by_its_owner_and_read_only(in_folder: FolderBlo
 
 
 class Witness:
-    """Notes what is done to the disk, by the name of the file or folder that it is done to."""
+    """Records the writes to the disk, with the name of the file or folder."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.seen: list[str] = []
@@ -145,7 +145,7 @@ def test_a_temp_file_swept_before_it_was_locked_is_created_again(
 
 @contextmanager
 def room_for(count: int) -> Iterator[None]:
-    """No file of this process grows beyond `count` bytes: to a writer the same as a full disk."""
+    """Limit the files of this process to `count` bytes, which acts like a full disk."""
     _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (count, hard))
     try:
@@ -187,7 +187,7 @@ def test_a_full_disk_leaves_the_blobs_without_an_owner(in_folder: FolderBlobs) -
 
 
 def test_an_empty_owner_file_has_no_owner(in_folder: FolderBlobs, folder: Path) -> None:
-    """Earlier versions left one when they were killed, or found no room, between making and writing it."""
+    """Earlier versions left one if they were killed between creating and writing it, or if the disk was full."""
     (folder / "owner").touch()
 
     assert in_folder.owner("one") == "one"

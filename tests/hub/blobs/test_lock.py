@@ -86,7 +86,7 @@ def test_an_exception_inside_the_lock_is_not_taken_for_a_failed_lock(folder: Pat
 
 @pytest.mark.parametrize("who", ["another thread", "another process"])
 def test_waiting_for_the_folder_ends_with_a_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
-    """Another process has a lock of its own, and so has the other one here."""
+    """Another process has its own `FolderLock`, like the other object here."""
     monkeypatch.setattr(lock, "LOCK_SECONDS", 0.05)
     one = FolderLock(folder)
     other = one if who == "another thread" else FolderLock(folder)
@@ -110,7 +110,7 @@ def test_waiting_for_the_folder_ends_with_a_timeout(folder: Path, monkeypatch: p
 
 
 def test_a_child_forked_while_another_thread_holds_the_lock_can_take_it_later(folder: Path) -> None:
-    """It has neither that thread nor its lock; without a lock of its own it would wait for itself."""
+    """The child has neither the thread nor its lock. With the parent's lock, it would wait forever."""
     one = FolderLock(folder)
     entered, leave = threading.Event(), threading.Event()
 
@@ -152,13 +152,13 @@ def test_bytes_that_were_put_are_found_without_another_fsync(tmp_path: Path, mon
         blobs.ensure(temp_file, key)
         assert not asked
 
-        # The same bytes of somebody else, who may not have come as far as the disk.
+        # The same bytes of another process, which may not have synced them.
         (tmp_path / "blobs" / key).unlink()
         (tmp_path / "blobs" / key).write_bytes(b"bytes")
         blobs.ensure(temp_file, key)
         assert len(asked) == 1
 
-        # Taken away: they are there again.
+        # Deleted: they are stored again.
         (tmp_path / "blobs" / key).unlink()
         blobs.ensure(temp_file, key)
         assert len(asked) == 2
@@ -166,7 +166,7 @@ def test_bytes_that_were_put_are_found_without_another_fsync(tmp_path: Path, mon
 
 
 def test_a_name_that_was_not_synced_is_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name is there and leads to these bytes: only the disk does not know."""
+    """The name exists and leads to these bytes, but it is not durable."""
     blobs = FolderBlobs(tmp_path / "blobs")
     fsync, asked = os.fsync, 0
 

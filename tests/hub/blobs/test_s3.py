@@ -19,7 +19,7 @@ from onceward.hub.blobs.s3 import PART_BYTES, S3Blobs, open_s3, parse
 
 @pytest.fixture
 def open_here(s3_server: S3Server, tmp_path: Path) -> Callable[..., S3Blobs]:
-    """Opens a store on the server, with further options of the URL."""
+    """Opens a store on the server, with more options in the URL."""
     url = s3_server.fresh_url()
 
     def opened(options: str = "") -> S3Blobs:

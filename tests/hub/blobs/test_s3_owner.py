@@ -24,7 +24,7 @@ _REFUSED = b"HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Asker:
-    """Asks for the owner in a thread of its own, one request at a time."""
+    """Asks for the owner in its own thread, one request at a time."""
 
     def __init__(self, relay: PartialRelay, blobs: S3Blobs, mark: str) -> None:
         self.mark = mark
@@ -36,7 +36,7 @@ class Asker:
         self._at = self._moments.get(timeout=SECONDS_MAX)
 
     def step(self) -> bool:
-        """Let one request through and wait for what comes of it; False: there are no more."""
+        """Let one request through, and wait for the next one or the end. Return False if it has ended before."""
         if self._at == "the end":
             return False
         self._may_go.release()
@@ -69,7 +69,7 @@ def relays(s3_server: S3Server) -> Iterator[tuple[PartialRelay, PartialRelay]]:
 
 @pytest.fixture
 def opened(s3_server: S3Server, tmp_path: Path) -> Callable[..., list[S3Blobs]]:
-    """Stores on the same new place, each through a relay of its own."""
+    """Opens stores on the same new place, each through its own relay."""
 
     def opened(*relays: PartialRelay) -> list[S3Blobs]:
         url = s3_server.fresh_url("ENDPOINT")
@@ -93,7 +93,7 @@ def test_a_single_process_becomes_the_owner_and_leaves_nothing_else(
 def test_two_processes_that_ask_concurrently_never_both_become_the_owner(
     relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
-    """The server passes over the condition. One makes some of its requests, then the other some, then both the rest."""
+    """The server ignores the condition. One makes some of its requests, then the other, then both the rest."""
     for first_steps, second_steps in itertools.product(range(1, STEPS + 1), repeat=2):
         stores = opened(*relays)
         one, two = Asker(relays[0], stores[0], "one"), Asker(relays[1], stores[1], "two")
@@ -117,11 +117,11 @@ def test_a_process_that_gives_up_leaves_the_mark_of_a_sibling(
 ) -> None:
     """Two processes of one database, and one of another."""
     one, two, again = opened(*relays, servers.partial_s3)
-    # About to write the mark, seeing nobody else.
+    # It is about to write its mark, and has found no other claim.
     first = Asker(relays[0], one, "one")
     for _ in range(4):
         first.step()
-    # Has just said that it asks.
+    # It has just announced its claim.
     other = Asker(relays[1], two, "two")
     for _ in range(2):
         other.step()

@@ -1,4 +1,4 @@
-"""Requests that wait for a turn of their own process: they get it from the run that has finished it, after the commit."""
+"""Requests that wait for a turn of their own process get it from the run that finished it, after its commit."""
 
 from __future__ import annotations
 

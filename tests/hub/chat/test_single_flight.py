@@ -1,4 +1,4 @@
-"""Single-flight reads: few of them, never an old one, and a waiter that leaves cancels no other."""
+"""Single-flight reads: few of them, never an outdated one, and a waiter that is cancelled cancels no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onceward.hub.chat.single_flight import SharedReads
 
 
 class BlockedRead:
-    """A query that counts its calls; each blocks until it is let go, and returns what was there when it began."""
+    """A query that counts its calls; each blocks until it is released, and returns the value from its start."""
 
     def __init__(self) -> None:
         self.value = 0

@@ -1,4 +1,4 @@
-"""Followers of one turn share their reads, but never with a stranger, never an old one, and the hub waits for them."""
+"""Followers of a turn share reads, but never across principals, never an outdated one, and the hub waits for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Story = Callable[["Followed"], Awaitable[None]]
 
 
 class Followed:
-    """A hub with a turn of Ada's that is over, and reads of its stream that block until they are let go."""
+    """A hub with a finished turn of Ada's, and reads of its stream that block until they are released."""
 
     def __init__(self, hub: HubState, patch: pytest.MonkeyPatch) -> None:
         self.hub = hub
@@ -45,7 +45,7 @@ class Followed:
         return received.turn_id
 
     def follow(self, principal: str) -> asyncio.Task[bytes]:
-        """The first thing that this one hears of the turn."""
+        """Return the first event of the turn that this principal gets."""
 
         async def first() -> bytes:
             stream = turn_stream.events_of(self.hub.turns, self.hub.database, principal, self.turn_id, None)

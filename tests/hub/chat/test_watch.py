@@ -45,7 +45,7 @@ def fifo(tmp_path: Path) -> Iterator[Path]:
 
 
 def release(fifo: Path) -> None:
-    """Let everybody pass."""
+    """Let all waiting brains continue."""
     opened = os.open(fifo, os.O_RDWR)
     os.write(opened, b"." * 1000)
 
@@ -68,7 +68,7 @@ async def say(hub: HubState, text: str, session: str = "s") -> str:
 
 
 async def running(hub: HubState, text: str, session: str = "s") -> str:
-    """A turn that its brain works on."""
+    """Return the id of a turn whose brain runs."""
     turn_id = await say(hub, text, session)
 
     async def is_running() -> str | None:
@@ -78,7 +78,7 @@ async def running(hub: HubState, text: str, session: str = "s") -> str:
 
 
 class Statements:
-    """Every statement that a database is asked, one after the other."""
+    """Records the statements that a database gets, in order."""
 
     def __init__(self, engine: sqlalchemy.Engine) -> None:
         self.texts: list[str] = []
@@ -90,7 +90,7 @@ class Statements:
 
 
 async def read_stream(hub: HubState, turn_id: str) -> bytes:
-    """A stream from its beginning to its end."""
+    """Return a whole stream."""
     return b"".join([part async for part in events_of(hub.turns, hub.database, "ada", turn_id, None)])
 
 
@@ -139,13 +139,13 @@ def test_waiting_callers_learn_what_happens_on_another_hub(config: Config, fifo:
 
 
 def test_a_woken_caller_does_not_share_an_earlier_read(config: Config, fifo: Path) -> None:
-    """Else it would see nothing new, and nobody would wake it again."""
+    """Otherwise it would see nothing new, and would not be woken again."""
     let_go = threading.Event()
 
     async def story() -> None:
         async with opened(config, fifo) as hub:
             turn_id = await running(hub, f"hold {fifo}")
-            # As another process would: it is not told what the hub does.
+            # Like another process, it is not notified of changes by the hub.
             reads = SharedReads()
             watches = Watches(hub.database, reads)
             with watches.watching(turn_id) as watch:

@@ -234,7 +234,7 @@ def test_a_response_is_not_written_if_stored_responses_cannot_be_read(
     capsysbinary: pytest.CaptureFixture[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An operator who has not got the keys of the application would write what it answers with 409."""
+    """The operator does not have the application's keys, and would write a response that it refuses with 409."""
     assert shop.post("/note", "another").status_code == 201
     others = "" if keys else base64.b64encode(SECRET).decode()
     monkeypatch.setenv("ONCEWARD_IDEMPOTENCY__ENCRYPTION_KEYS", others)

@@ -30,7 +30,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def url(data_dir: Path) -> Iterator[str]:
-    """A hub that is shared: every test makes topics of its own."""
+    """A shared hub: every test creates its own topics."""
     with running_hub(data_dir=data_dir) as hub:
         yield hub.url
 

@@ -37,7 +37,7 @@ class FlakyProxy:
             await self.cut()
 
     async def cut(self) -> None:
-        """Cut every connection there is."""
+        """Cut all open connections."""
         cut = list(self.live)
         for task in cut:
             task.cancel()

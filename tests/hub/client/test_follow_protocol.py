@@ -1,4 +1,4 @@
-"""The stream protocol, played by a scripted server."""
+"""The stream protocol, against a scripted server."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_an_error_that_cannot_be_resumed_is_raised(
 
 
 def test_a_raised_gap_is_raised_again_until_it_is_handled(run_with_hub: RunWithHub) -> None:
-    """Events behind a gap are not given out as if nothing had happened."""
+    """Events after a gap are not returned as if nothing were missing."""
     gap = hold(handshake(), event(1), mark("gap", after_event_id=1, oldest_event_id=5), event(5))
 
     async def use(hub: Hub) -> list[int | None]:

@@ -1,4 +1,4 @@
-"""Answers that are lost, streams that are cut, a hub that is killed: everything happens once, and nothing is missed."""
+"""Lost responses, cut streams, a killed hub: everything happens once, and no event is missed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
 
 
 def test_a_killed_and_restarted_hub_loses_nothing(mortal: Mortal, run_with_hub: RunWithHub) -> None:
-    """Neither the follower nor the writer is told of it."""
+    """Neither the follower nor the writer gets an error."""
     count = 40
 
     async def follow(following: Following, received: list[Event], some: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""Tasks, their attachments and the work of an admin, by the client."""
+"""Tasks, their attachments and admin operations, with the client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Pipe(io.RawIOBase):
 
 
 class Stdin(io.BytesIO):
-    """Standard input from a file, as Python names it."""
+    """Standard input from a file, with the name that Python gives it."""
 
     name = "<stdin>"
 
@@ -212,7 +212,7 @@ def test_an_expired_attachment_is_listed_and_cannot_be_downloaded(
 
 
 def test_an_upload_with_the_same_key_happens_once(url: str, run_with_hub: RunWithHub, tmp_path: Path) -> None:
-    """Also by another client, and from another file: what was sent is the same."""
+    """Also from another client and another file with the same bytes."""
     path = tmp_path / "a.bin"
     path.write_bytes(os.urandom(300_000))
 
@@ -230,7 +230,7 @@ def test_an_upload_with_the_same_key_happens_once(url: str, run_with_hub: RunWit
 
 
 def test_a_cut_upload_is_sent_again_from_its_beginning(url: str, run_with_hub: RunWithHub) -> None:
-    """Far more than a retrying transport would keep in memory."""
+    """Far more than a retrying transport would buffer in memory."""
     content = os.urandom(12 * 1024 * 1024)
     reported: list[int] = []
 
@@ -331,7 +331,7 @@ def test_a_refused_upload_says_why(url: str, run_with_hub: RunWithHub) -> None:
 
 
 class Zeros(io.BytesIO):
-    """Many bytes that take no room."""
+    """Many bytes that need no memory."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from tests.servers.scripted_http import Cut, ScriptedResponse, Step, head, scrip
 from onceward import errors
 from onceward.hub.client import BlockingHub, Downloaded, Hub
 
-# More than is read of an answer before it is handed on.
+# More than the client buffers of a response.
 CONTENT = os.urandom(2 * 1024 * 1024)
 ETAG = f'"sha256-{hashlib.sha256(CONTENT).hexdigest()}"'
 HALF = len(CONTENT) // 2

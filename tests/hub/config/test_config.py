@@ -1,4 +1,4 @@
-"""Settings: where they come from, which wins, and how a wrong one is refused."""
+"""Settings: their sources, which source wins, and how an invalid setting is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from onceward.hub.config.config import (
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder of its own, where no `onceward.toml` is unless the test writes one."""
+    """Run in a new folder, which has an `onceward.toml` only if the test writes one."""
     monkeypatch.chdir(tmp_path)
 
 

@@ -42,7 +42,7 @@ class Window:
             self.problems.append(message.text)
 
     def check(self, what: str, rules: str = "") -> None:
-        """No violation of the accessibility rules or of the content security policy, and nothing wider than the window."""
+        """Check the accessibility rules, the content security policy, and that nothing is wider than the window."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE_SCRIPT)
         # Only violations are read. Axe collects every node of the other results too, unless it is told not to.

@@ -14,7 +14,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 @dataclass
 class PageForm:
-    """A form of a page: its address, method, and the fields that a browser would send as they are."""
+    """A form of a page: its address, its method, and the fields that a browser would send."""
 
     action: str
     method: str

@@ -1,4 +1,4 @@
-"""Opening a database, and its two kinds of transaction."""
+"""Opening a database, and the two kinds of transaction."""
 
 from __future__ import annotations
 

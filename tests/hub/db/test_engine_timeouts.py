@@ -71,7 +71,7 @@ def wait_until_somebody_waits(database: Database) -> None:
 
 
 def test_an_idle_transaction_is_ended(odd: Database) -> None:
-    """Otherwise a process that is frozen while it appends would hold up everybody who appends, for as long as it is."""
+    """Otherwise a process that is frozen while it appends would block all writers until it continues."""
     with odd.write() as tx:
         assert tx.execute(text("SHOW idle_in_transaction_session_timeout")).scalar() == f"{IDLE_SECONDS}s"
         assert tx.execute(text("SHOW lock_timeout")).scalar() == f"{LOCK_SECONDS}s"

@@ -1,4 +1,4 @@
-"""Connections for single questions: used again, never by two at once, and never those of a parent process."""
+"""Connections for lookups: reused, never by two callers at once, and never those of a parent process."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_the_migrations_create_the_tables_that_the_code_defines(database: Databa
 
 
 def test_the_key_indexes_cover_only_rows_with_a_key(database: Database) -> None:
-    """The comparison above does not look at this."""
+    """The comparison above does not check the conditions of indexes."""
     known = [
         (table, index)
         for table in metadata_on(is_sqlite=database.is_sqlite).tables.values()

@@ -79,7 +79,7 @@ def test_a_role_that_may_not_create_schemas_is_told_what_to_ask_for(owned: tuple
     assert "GRANT CREATE ON DATABASE" in refusal(url)
 
     with psycopg.connect(owner_url, autocommit=True) as owner:
-        # Half of it is not enough: the schemas are there, and belong to somebody else.
+        # The schemas alone are not enough: they exist, but belong to another role.
         owner.execute("CREATE SCHEMA pkm")
         owner.execute("CREATE SCHEMA pkm_test")
         assert "GRANT CREATE, USAGE ON SCHEMA" in refusal(url)

@@ -20,7 +20,7 @@ LATER = "9999"
 
 @pytest.fixture
 def before(empty_url: str) -> Iterator[Database]:
-    """A database as the version before has left it."""
+    """A database that the previous version has left."""
     with closing(open_database(empty_url)) as database:
         with database.write() as tx:
             migrating._upgrade(tx, "0004")
@@ -29,7 +29,7 @@ def before(empty_url: str) -> Iterator[Database]:
 
 @pytest.fixture
 def database(empty_url: str) -> Iterator[Database]:
-    """A new one: the pages that earlier tests have left in a table change the plan of a query."""
+    """A new database: pages that earlier tests have left in a table change the plan of a query."""
     with closing(open_database(empty_url)) as database:
         migrate(database)
         yield database

@@ -1,4 +1,4 @@
-"""A plain statement gives what it would through SQLAlchemy, and fails as it would."""
+"""A raw statement returns the same as through SQLAlchemy, and raises the same errors."""
 
 from __future__ import annotations
 

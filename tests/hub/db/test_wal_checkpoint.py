@@ -1,4 +1,4 @@
-"""SQLite's log is copied back beside the writers, and whatever happens to that, nothing is lost."""
+"""The WAL is checkpointed while others write, and a failure of the checkpoint loses nothing."""
 
 from __future__ import annotations
 

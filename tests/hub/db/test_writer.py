@@ -1,4 +1,4 @@
-"""The writer: one transaction for all that is queued, refusals that cost the others nothing, and failures alone."""
+"""The writer: one transaction for all queued work; refusals cost the others nothing, and failures are isolated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of writers: no process that writes to a SQLite file starves, and a frozen one holds up nobody for long."""
+"""The queue of writers: no process that writes to a SQLite file starves, and a frozen one blocks others briefly."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from onceward.ledger.ledger import Ledger
 
 @pytest.fixture(autouse=True)
 def on_a_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """The temporary folders of the suite may be in memory, which is a finding of its own."""
+    """The temporary folders of the suite may be in memory, which is itself a finding."""
     if "memory" not in request.node.name:
         monkeypatch.setattr(server, "_MEMORY_FILE_SYSTEMS", frozenset())
 

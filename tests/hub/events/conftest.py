@@ -37,7 +37,7 @@ def database(database_url: str) -> Iterator[Database]:
         migrate(database)
         if not database.is_sqlite:
             with database.write() as tx:
-                # The triggers refuse it to everybody else.
+                # The triggers refuse it to all others.
                 tx.execute(text("SET LOCAL session_replication_role = replica"))
                 tx.execute(text("TRUNCATE events RESTART IDENTITY"))
                 tx.execute(text("UPDATE event_log SET oldest_event_id = 1"))

@@ -38,7 +38,7 @@ class Hub:
 
 
 class _Server(uvicorn.Server):
-    """Like the hub's own server: the streams end first."""
+    """A server that ends its streams first, like the hub's own."""
 
     feed: Feed
     stopped: asyncio.Event
@@ -59,7 +59,7 @@ class _Server(uvicorn.Server):
 
 
 class FeedServer:
-    """Answers from entering to leaving. Without `ours` it is the server as it comes."""
+    """A server that runs inside its `with` block; with `ours=False` it is uvicorn's own."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class FeedServer:
         problems.install(app)
         self._listener = socket.socket()
         if send_buffer is not None:
-            # Inherited by every connection: the system takes little from the server before it says to wait.
+            # Inherited by every connection: the system buffers little before the server must wait.
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         self._listener.bind(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -134,7 +134,7 @@ class FeedServer:
         return self
 
     def stop(self) -> None:
-        """Begin to stop, as a signal would."""
+        """Begin to stop, as after a signal."""
         assert self._loop is not None
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._server.stopped.set)
@@ -147,7 +147,7 @@ class FeedServer:
 
 
 class Client:
-    """Speaks to `/ws`, and checks what holds for every session: ids grow."""
+    """A client of `/ws`, which checks for every session that ids increase."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
@@ -169,7 +169,7 @@ class Client:
         return message
 
     async def receive_until(self, kind: str) -> list[dict[str, Any]]:
-        """All messages up to the first of that type, with it."""
+        """Return all messages up to the first of this type, inclusive."""
         async with asyncio.timeout(2 * TIMEOUT_SECONDS):
             received = [await self.receive()]
             while received[-1]["type"] != kind:
@@ -177,7 +177,7 @@ class Client:
         return received
 
     async def events(self, count: int) -> list[int]:
-        """The ids of the next events, whatever else is said between them."""
+        """Return the ids of the next events; skip other messages between them."""
         ids: list[int] = []
         # Heartbeats do not extend the wait.
         async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -190,7 +190,7 @@ class Client:
 
 @asynccontextmanager
 async def client(server: FeedServer, **options: Any) -> AsyncIterator[Client]:
-    # A client that has not read everything waits in vain for the answer to its close.
+    # A client that has not read everything would wait for its close frame until a timeout.
     async with connect(server.ws, compression=None, ping_interval=None, close_timeout=0.1, **options) as connection:
         yield Client(connection)
 

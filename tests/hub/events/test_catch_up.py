@@ -99,7 +99,7 @@ def is_wanted(event: Event, subscriptions: object) -> bool:
 def test_clients_at_every_distance_pass_from_the_log_to_the_ring_without_a_gap(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a ring so small that they fall out of it all the time."""
+    """The ring is so small that clients fall out of it all the time."""
     monkeypatch.setattr("onceward.hub.events.ring.Ring.__init__.__defaults__", (16, 4_000))
     write(database, new(300))
 

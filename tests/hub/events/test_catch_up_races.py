@@ -1,4 +1,4 @@
-"""Events at the very moment in which a page of the log is read for a client."""
+"""Events that are committed while a page of the log is read for a client."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_session_ended_while_the_log_is_read_does_not_wait(
 
 
 def test_a_session_survives_a_database_outage(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says meanwhile that it is there."""
+    """It sends pings meanwhile."""
     # More than a process reads ahead when it starts.
     written = write(database, new(600))
     asked: list[float] = []

@@ -1,4 +1,4 @@
-"""The bytes: frames that any WebSocket client reads, blocks that any EventSource reads."""
+"""Framing: frames that any WebSocket client reads, and blocks that any EventSource reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENT = Event(17, "n", None, "e", "i", '{"text":"ä\\n\u2028"}', "2026-01-01T00:
 
 
 def parsed(data: bytes) -> list[bytes]:
-    """The messages as an independent implementation reads them."""
+    """Return the messages as an independent implementation reads them."""
     protocol = ClientProtocol(parse_uri("ws://localhost/"), state=State.OPEN, max_size=None)
     protocol.receive_data(data)
     found = [event for event in protocol.events_received() if isinstance(event, Frame)]

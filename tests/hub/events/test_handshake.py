@@ -1,4 +1,4 @@
-"""The messages of a client, and where a session begins: decisions only."""
+"""The messages of a client, and where a session begins: pure decisions."""
 
 from __future__ import annotations
 

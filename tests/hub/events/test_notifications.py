@@ -1,4 +1,4 @@
-"""Hints make events arrive at once; without any of them they arrive all the same."""
+"""With notifications, events arrive at once; without them, they arrive a little later."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_notifications_start_again_with_the_next_follower(database: Database) ->
 def test_a_database_that_drops_every_connection_only_causes_delays(
     database: Database, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those in the pool, and the one that listens."""
+    """The connections in the pool, and the listening one."""
     caplog.set_level(logging.WARNING, "onceward.events")
 
     async def follow(server: FeedServer, other: Database) -> None:
@@ -157,7 +157,7 @@ def test_any_error_while_reading_is_logged_once_and_retried(
 
     with FeedServer(database) as server:
         asyncio.run(follow(server))
-        until(lambda: len(warnings()) > 1, "a second word")  # events are given out before it is said
+        until(lambda: len(warnings()) > 1, "a second word")  # events are sent before it is logged
 
     assert [record.getMessage() for record in warnings()] == [
         "event_log_read_failed reason='a bug' hint='new events arrive late'",

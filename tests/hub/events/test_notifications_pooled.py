@@ -1,4 +1,4 @@
-"""Events of other processes behind a pooler, where nobody can listen: the hub polls, and says so once."""
+"""Events of other processes behind a pooler, where LISTEN does not work: the hub polls, and logs that once."""
 
 from __future__ import annotations
 

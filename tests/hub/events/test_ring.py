@@ -1,4 +1,4 @@
-"""The newest events in memory: what it has, what it has forgotten, and that it never pretends."""
+"""The newest events in memory: what the ring contains, what it has dropped, and that it never claims more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ids(data: bytes) -> list[int]:
 
 
 def read(ring: Ring, cursor: int, wanted: Filter = ALL) -> tuple[list[int], int] | None:
-    """Everything behind a cursor, write by write, as a session reads it."""
+    """Return everything after a cursor, write by write, as a session reads it."""
     found: list[int] = []
     while (span := ring.after(cursor, FRAMES, wanted)) is not None:
         assert len(span.data) <= WRITE_BYTES_MAX or len(ids(span.data)) == 1

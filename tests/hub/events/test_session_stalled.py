@@ -1,4 +1,4 @@
-"""A client that does not read: nobody else notices, no memory is spent on it, and it is told where to resume."""
+"""A client that does not read: it delays no other client, costs no memory, and gets the id from which to resume."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def sessions(server: FeedServer) -> list[FeedSession]:
 
 
 def narrow() -> socket.socket:
-    """A connection for which the system takes little."""
+    """A connection with a small receive buffer."""
     one = socket.socket()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
     return one
 
 
 async def stall(server: FeedServer, one: Client) -> FeedSession:
-    """Let a client follow and read nothing; gives its session when it waits for the client."""
+    """Let a client follow and read nothing. Return its session once it waits for the client."""
     before = set(sessions(server))
     await one.hello()
     await one.receive_until("caught_up")
@@ -53,7 +53,7 @@ async def stall(server: FeedServer, one: Client) -> FeedSession:
 
 
 def test_one_stalled_client_delays_no_other_client_and_costs_no_memory(database: Database) -> None:
-    """The next event is written when everybody else has had the last one."""
+    """The next event is written when all other clients have received the last one."""
     latencies: list[float] = []
     everybody = asyncio.Event()
 
@@ -73,7 +73,7 @@ def test_one_stalled_client_delays_no_other_client_and_costs_no_memory(database:
                         server.feed.notify()
                         await asyncio.wait_for(everybody.wait(), SECONDS_MAX)
 
-                # It stands still all this time, and others had everything meanwhile.
+                # It was stalled all this time, and the others received everything.
                 assert session._writing_since is not None
                 assert session in sessions(server)
                 assert session._unsent is not None
@@ -232,7 +232,7 @@ def test_a_stop_does_not_wait_for_a_client_that_does_not_read(
 
 
 def test_a_client_that_does_not_read_can_be_dismissed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its session ends by itself only when the client reads on; said again, it is cut."""
+    """Its session ends by itself only when the client reads on; a second dismissal cuts it."""
     monkeypatch.setattr("onceward.hub.events.websocket._CLOSE_SECONDS", 0.1)
 
     async def follow(server: FeedServer) -> None:

@@ -141,7 +141,7 @@ def test_events_deleted_by_retention_before_they_were_read_are_reported_as_a_gap
 
 
 async def closing(server: FeedServer, *messages: object) -> tuple[dict[str, object], int, str]:
-    """The last frame and the close that follow these messages."""
+    """Return the last frame and the close that follow these messages."""
     async with client(server) as one:
         for message in messages:
             await one.connection.send(message if isinstance(message, str | bytes) else json.dumps(message))

@@ -137,7 +137,7 @@ TEXTS: dict[str, dict[str, str]] = {
     "text/x-tex": {"plain": "% a comment\n\\documentclass{article}\n\\begin{document}a\\end{document}\n"},
 }
 
-# Types that only a name tells from one another: (name, type, text).
+# Types that only the file name distinguishes: (name, type, text).
 NAMED: tuple[tuple[str, str, str], ...] = (
     ("config.yaml", "application/yaml", "a: 1\nb:\n  - c\n"),
     ("openapi.yml", "application/yaml", '{"openapi": "3.1.0"}\n'),

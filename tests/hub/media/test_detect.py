@@ -93,7 +93,7 @@ def test_a_polyglot_file_has_the_type_of_its_beginning_and_is_never_shown_inline
 
     assert found.content_type == media_type
     if is_inline_safe(found.content_type):
-        # It is served as a picture, and nothing but a picture, whatever else is in it.
+        # It is served only as a picture, whatever else it contains.
         assert media_type.startswith("image/")
 
 

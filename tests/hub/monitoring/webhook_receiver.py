@@ -1,4 +1,4 @@
-"""An HTTP server on a loopback port that writes down the webhooks that it gets."""
+"""An HTTP server on a loopback port that records the webhooks that it receives."""
 
 from __future__ import annotations
 

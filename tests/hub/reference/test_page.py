@@ -1,4 +1,4 @@
-"""The page of the API reference as text: nothing of a document can run, and every example is valid."""
+"""The page of the API reference as text: nothing from a document can run, and every example is valid."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def client(config: Config) -> Iterator[Client]:
 
 
 def entries(client: Client, **options: Any) -> list[dict[str, Any]]:
-    """All entries, oldest first."""
+    """Return all entries, oldest first."""
     found: list[dict[str, Any]] = client.get(AUDIT, **options).json()["entries"]
     return found[::-1]
 

@@ -32,7 +32,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Iterator[Path]:
-    """The place where the brain waits; at the end it lets everyone pass."""
+    """The place where the brain waits; at the end, all brains continue."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     opened = os.open(path, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Chat streams over HTTP: joining, resuming, coming late, and following a turn that is superseded."""
+"""Chat streams over HTTP: joining, resuming, a late start, and following a turn that is superseded."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_request_during_the_turn_joins_the_stream_from_its_beginning(chat_hub:
         chat_hub.client.stream("POST", "/chat/stream", json=body) as from_the_beginning,
         chat_hub.client.stream("POST", "/chat/stream", json=body, headers={"Last-Event-ID": "1.1"}) as from_the_second,
     ):
-        fifo.release()  # both have joined: their answers have begun
+        fifo.release()  # both have joined: their responses have begun
         followed = [events(one.read().decode()) for one in (from_the_beginning, from_the_second)]
 
     recorded = events(chat_hub.client.get(f"/turns/{turn_id}/events").text)

@@ -155,7 +155,7 @@ def test_gc_leaves_an_upload_in_progress_and_removes_what_a_killed_hub_left(tmp_
 
 
 class uploading:  # noqa: N801  # used as a function
-    """An upload that stops in its middle and stays connected; gives its temporary file."""
+    """Start an upload that stops in the middle and stays connected. Return its temporary file."""
 
     def __init__(self, hub: RunningHub, data_dir: Path) -> None:
         self._hub, self._folder = hub, data_dir / "blobs" / "tmp"

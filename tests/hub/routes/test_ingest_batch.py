@@ -1,4 +1,4 @@
-"""Batches over HTTP: each item for itself, in their order; and how much may be sent at a time."""
+"""Batches over HTTP: items in order, each with its own result, and the limits of a batch."""
 
 from __future__ import annotations
 

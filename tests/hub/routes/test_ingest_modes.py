@@ -150,7 +150,7 @@ def test_the_same_request_in_the_other_mode_is_another_request(client: Client, d
 
 
 def test_a_keyed_request_runs_in_the_schema_of_its_fingerprint(client: Client, database: Database) -> None:
-    """The mode is switched after its schema is known and before its handler runs: the handler keeps to it."""
+    """The mode is switched between the fingerprint and the handler, which uses the schema of the fingerprint."""
 
     async def late() -> Any:
         sent, go = asyncio.Event(), asyncio.Event()
@@ -188,7 +188,7 @@ def forget_responses(ledger: Path) -> None:
 def test_a_retry_whose_first_response_was_lost_gets_the_results_of_the_first_run(
     client: Client, database: Database, tmp_path: Path
 ) -> None:
-    """Entries are shown as they are by then: of two versions in one batch, both answers have the later one."""
+    """A retry returns entries in their current state, so both versions of an entry in a batch show the later one."""
     inserted(client, newsletter("<0>", "s0"))
     items = [newsletter("<0>", "s0"), thought(2), "bad", thought(2, "edited"), PLAIN]
     sent: list[Any] = [thought(1), PLAIN, {"items": items}]

@@ -89,7 +89,7 @@ def test_an_unknown_id_is_not_found(client: Client) -> None:
 
 def test_attachments_of_both_kinds_are_listed_shown_labelled_and_deleted(client: Client) -> None:
     file = attach(client, b"1", ("labels[]", "B"), ("labels", "a"), ("meta", '{"k": 1}'))
-    # Six plain characters, which are not the one that they stand for elsewhere.
+    # Six plain characters, which are not decoded as an escape.
     meta = {"deep": {"k": ["\\u0000"]}}
     sent = {"kind": " SPEC ", "external_url": "https://example.com/a.pdf", "labels": ["x"], "meta": meta}
     link = client.post(f"{UPLOADS}/link", json=sent)

@@ -31,7 +31,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 
 @pytest.fixture
 def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
-    """On SQLite with a folder alone, for what has nothing to do with where things lie."""
+    """On SQLite with a folder only, for what does not depend on the stores."""
     with tasks_hub("sqlite-folder", request, tmp_path) as client:
         yield client
 
@@ -132,7 +132,7 @@ def test_only_passive_content_is_shown_inline(here: Client) -> None:
 
 
 def test_a_declaration_does_not_make_active_content_harmless(here: Client) -> None:
-    """Even where the check is off: what the bytes are decides what is shown."""
+    """Also with the check switched off: the bytes decide."""
     html = b"<!doctype html><html><body>x</body></html>"
     for declared in ("text/plain", "image/png", "application/octet-stream"):
         for off in ((), (("reject_media_type_mismatch", "false"),)):

@@ -77,7 +77,7 @@ def test_the_required_scope_follows_from_the_method_and_path(method: str, path: 
 
 
 async def principal_app(scope: Any, receive: Receive, send: Send) -> None:
-    """Answers with the principal."""
+    """Respond with the principal."""
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept", "headers": [(b"x-name", principal_of(scope).encode())]})

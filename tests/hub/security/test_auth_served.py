@@ -44,7 +44,7 @@ def test_a_running_hub_checks_every_caller_and_logs_no_token(tmp_path: Path) -> 
         with closing(open_database(f"sqlite:///{folder}/hub.db")) as database, database.write() as tx:
             text = tokens.create(tx, "ci", ["read"])[1]
         good = {"authorization": f"Bearer {text}"}
-        # From the next request on, also on a connection that was there before.
+        # From the next request on, also on an existing connection.
         assert [client.get(url, headers=headers).status_code for headers in ({}, good)] == [401, 200]
         assert client.post(url, headers=good, json={"title": "x"}).status_code == 403
         assert refused(socket) == (401, "unauthorized")

@@ -30,7 +30,7 @@ class Note(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class GuardedApp:
-    """An application behind the hub's middlewares, its database, and what it has written."""
+    """An application behind the hub's middlewares, its database, and the titles that it has stored."""
 
     app: App
     database: Database

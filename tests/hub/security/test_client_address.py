@@ -77,7 +77,7 @@ def test_the_client_is_the_rightmost_address_that_is_not_a_trusted_proxy(values:
 
 @pytest.mark.parametrize("trusted", [(), ("10.0.0.0/8",), ("127.0.0.1",)], ids=str)
 def test_a_client_cannot_choose_its_address(trusted: tuple[str, ...]) -> None:
-    """The peer is not a trusted proxy, so that its headers count for nothing."""
+    """The peer is not a trusted proxy, so its headers are ignored."""
     for value in ("127.0.0.1", "10.0.0.1", "::1", "1.2.3.4, 127.0.0.1"):
         headers = (*forwarded_for(value), (b"forwarded", b"for=127.0.0.1"), (b"x-real-ip", b"127.0.0.1"))
         assert seen(CLIENT, headers, trusted) == (CLIENT, False)

@@ -42,7 +42,7 @@ def site(text: str) -> tuple[bytes, bytes]:
 
 @pytest.mark.parametrize(("path", "status"), [("/a\x00b", 400), ("/a?b=%00", 400), ("/a?b=%2500", 200), ("/%00", 200)])
 def test_a_path_with_a_nul_is_refused(path: str, status: int) -> None:
-    """The server has decoded the path, and not the query."""
+    """The server has decoded the path, but not the query."""
     assert send_request(HostsMiddleware(ok_app), request("GET", path)).status == status
 
 
@@ -147,7 +147,7 @@ def test_the_address_it_listens_on_is_accepted() -> None:
 
 @pytest.mark.parametrize("bound", ["0.0.0.0", "::"])  # noqa: S104  # nothing is bound here
 def test_listening_on_all_addresses_accepts_addresses_but_no_names(bound: str) -> None:
-    """Rebinding needs a name that its owner points somewhere else."""
+    """DNS rebinding needs a name whose owner points it to another address."""
     assert response_to("GET", host("192.168.0.7:8787"), bound=bound).status == 200
     assert response_to("GET", host("[fd00::5]"), bound=bound).status == 200
     assert response_to("GET", host("rebound.example.com"), bound=bound).status == 400
@@ -191,7 +191,7 @@ def test_only_the_hubs_own_pages_may_make_changes(method: str, headers: Headers,
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
 def test_any_page_may_send_reads_that_its_browser_allows(method: str) -> None:
-    """Without CORS headers no page of another origin gets to see the answer."""
+    """Without CORS headers, no page of another origin can read the response."""
     answer = response_to(method, host("localhost"), origin("http://evil.example.com"), site("cross-site"))
 
     assert answer.status == 200

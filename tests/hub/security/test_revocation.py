@@ -21,7 +21,7 @@ CREDENTIALS = Credentials(None, is_local=True, needed="read")
 
 
 class Follower:
-    """A session that does nothing but say when it is ended."""
+    """A session that only records how it is ended."""
 
     due = float("inf")
 

@@ -1,4 +1,4 @@
-"""A hub that runs: every stream and every waiting request ends within two seconds of its token, and no other does."""
+"""A running hub ends every stream and waiting request within two seconds of its token, and no other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def revoke(database: Database, name: str) -> None:
 
 
 class Stream:
-    """A response that is read in a thread, and when it ended."""
+    """A response that is read in a thread, and the time of its end."""
 
     def __init__(self, chat_hub: ChatHub, method: str, path: str, headers: dict[str, str], body: object = None) -> None:
         self.begun, self.text, self.status = threading.Event(), "", 0

@@ -1,4 +1,4 @@
-"""Which requests are ended with their token, how each of them ends, and that many are checked with one statement."""
+"""Which requests end with their token, how each of them ends, and that one statement checks many of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATE = {"principal": LOCAL, "credentials": CREDENTIALS}
 
 
 def dismissed(scope: dict[str, Any], *sent: dict[str, Any], always_waits: bool = False) -> AsgiResponse | None:
-    """Return the end of a handler that sends this and then waits forever; None if its credentials have nothing open."""
+    """Return the forced end of a handler that sends this and then waits forever; None if no stream is open."""
     streams = OpenStreams(1)
 
     async def handler(_scope: Any, _receive: Receive, send: Send) -> None:

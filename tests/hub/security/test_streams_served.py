@@ -67,7 +67,7 @@ def following(hub: RunningHub, token: str | None, *, as_page: bool = False) -> I
 
 
 def ended(one: Connection) -> tuple[str, int | None]:
-    """The code of its last frame and of its close."""
+    """Return the code of its last frame, and of its close."""
     body = json.loads(one.recv(SECONDS_MAX))
     with pytest.raises(ConnectionClosed):
         one.recv(SECONDS_MAX)

@@ -139,7 +139,7 @@ def test_a_hub_with_a_live_token_is_not_opened(database: Database) -> None:
 
 
 def test_a_token_created_while_the_hub_is_opened_wins(database: Database) -> None:
-    """Two transactions of PostgreSQL may not see each other; this is what they leave behind."""
+    """Two transactions of PostgreSQL may not see each other. The test creates the rows that they would leave."""
     with database.write() as tx:
         tokens.create(tx, "old", ["read"])
         tokens.revoke(tx, "old")

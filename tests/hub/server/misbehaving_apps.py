@@ -38,8 +38,8 @@ class State:
 
 
 class App:
-    """`GET /pid`, `/frozen` (how many objects the collector leaves alone) and a stream at `/stream`; `/slow` takes until
-    its client has sent all that it announced; the rest is what its name says.
+    """`GET /pid`, `/frozen` (how many objects the collector leaves alone) and a stream at `/stream`; `/slow` ends when
+    its client has sent the whole body. Other names describe what the application does.
     """
 
     def __init__(self, name: str) -> None:
@@ -89,7 +89,7 @@ class App:
 
 
 def stop_signalled() -> asyncio.Event:
-    """Set by the signal, after the server has heard it, too."""
+    """Return an event that is set by SIGTERM, after the server has handled it."""
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     servers = signal.getsignal(signal.SIGTERM)
     assert callable(servers)
@@ -102,7 +102,7 @@ def stop_signalled() -> asyncio.Event:
     server = getattr(servers, "__self__", None)
     assert isinstance(server, Server)
     if server.should_exit:
-        # It was told before.
+        # The signal came earlier.
         signalled.set()
     return signalled
 

@@ -19,12 +19,12 @@ _REST = b"that is all"
 
 
 def odd(name: str) -> tuple[str, ...]:
-    """The command that serves one of the odd applications instead of the hub."""
+    """The command that serves one of the misbehaving applications instead of the hub."""
     return (sys.executable, "-m", "tests.hub.server.misbehaving_apps", name)
 
 
 def filled(folder: Path) -> Path:
-    """A data folder whose database is made already, which takes a third of a start."""
+    """A data folder with a migrated database, which saves a third of a start."""
     folder.mkdir(mode=0o700)
     (folder / "hub.db").write_bytes(_database())
     return folder
@@ -49,7 +49,7 @@ def get(hub: RunningHub, path: str) -> bytes:
 
 
 class Reading:
-    """A response that has begun and is still being read. Its request is over only when `finish` is called."""
+    """A response that is still being read. Its request ends only when `finish` is called."""
 
     def __init__(self, hub: RunningHub, path: str) -> None:
         self._connection = connect(hub)

@@ -40,7 +40,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
 
 
 class RawResponse:
-    """One response that was read to its end, and whether the connection ended behind it."""
+    """Return one response, read to its end, and whether the connection was closed after it."""
 
     def __init__(self, connection: socket.socket) -> None:
         with ExitStack() as stack:
@@ -79,7 +79,7 @@ def send_request(hub: RunningHub, *pieces: bytes) -> RawResponse:
 
 
 def resident(hub: RunningHub) -> int:
-    """The most memory that the process ever had."""
+    """Return the peak memory of the process."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{hub.process.pid}/status").read_text())
     assert found is not None
     return int(found[1]) * 1024
@@ -124,7 +124,7 @@ TOO_LARGE = {
     "socket-lines": lines(LINES_MAX + 1, UPGRADE),
     # The library that speaks WebSocket takes lines of 8 KiB.
     "socket-line": padded(9 * 1024, UPGRADE),
-    # Its client goes on sending before it reads, and must not find the connection reset.
+    # The client continues to send before it reads, and the connection must not be reset.
     "four-megabytes": GET + b"X: " + b"x" * 4 * MB,
     "after-another": GET + b"\r\n" + padded(HEAD_BYTES_MAX + 1, GET),
 }
@@ -201,7 +201,7 @@ def test_a_head_that_is_incomplete_after_the_timeout_ends_the_connection(hub: Ru
 
 
 def drip(connection: socket.socket, piece: bytes) -> None:
-    """Send this again and again until the hub closes the connection."""
+    """Send this repeatedly until the hub closes the connection."""
     connection.settimeout(0.1)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:

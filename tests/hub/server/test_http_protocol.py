@@ -1,4 +1,4 @@
-"""The HTTP protocol on an event loop of the test, which can be blocked at will."""
+"""The HTTP protocol on an event loop of the test, which the test can block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A served hub: when it is ready, what it refuses to do, and how it stops."""
+"""A served hub: when it is ready, when it refuses to start, and how it stops."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_port_in_use_is_refused_before_anything_is_created(data_dir: Path) -> 
 
 
 def test_of_two_concurrent_starts_on_one_port_the_later_is_refused(data_dir: Path) -> None:
-    """Both may bind it as long as neither listens."""
+    """Both may bind the port while neither listens."""
     with bound(Config(hub=HubSettings(port=0))) as first:
         config = Config(hub=HubSettings(port=first.getsockname()[1], data_dir=str(data_dir)))
         with bound(config) as second:
@@ -135,7 +135,7 @@ def test_a_data_folder_that_cannot_be_created_is_refused(tmp_path: Path, name: s
 
 
 def test_a_public_address_needs_a_hub_that_requires_a_token(data_dir: Path) -> None:
-    """It is bound here and not listened on, so that nobody reaches it."""
+    """The address is bound but does not listen, so nothing can connect."""
     message = refusal(InvalidConfig, data_dir, host="0.0.0.0")  # noqa: S104
 
     config = Config(hub=HubSettings(data_dir=str(data_dir), host="0.0.0.0", port=0))  # noqa: S104
@@ -190,7 +190,7 @@ def test_a_signal_while_it_starts_ends_it_quietly(old_data: Path) -> None:
 
 
 def test_a_signal_swallowed_during_the_start_still_ends_it(old_data: Path) -> None:
-    """Like an `except:` in a module during its import."""
+    """The signal is lost as in an `except:` of a module during its import."""
     with started_hub(data_dir=old_data, command=odd("told-while-deaf")) as hub:
         assert hub.wait() == 0
 
@@ -204,7 +204,7 @@ def plain(old_data: Path) -> Iterator[RunningHub]:
 
 
 def test_it_stops_cleanly(plain: RunningHub) -> None:
-    """No new connections; streams end with their resume id; what is under way is finished; then it closes."""
+    """No new connections; streams end with their resume id; running requests are finished; then the server closes."""
     with closing(Reading(plain, "/stream")) as stream, closing(Reading(plain, "/slow")) as slow:
         plain.process.terminate()
         plain.wait_for_line("streams are stopped")
@@ -220,7 +220,7 @@ def test_it_stops_cleanly(plain: RunningHub) -> None:
 
 
 def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace_period(old_data: Path) -> None:
-    """Streams that never end and a request that never ends share the one grace."""
+    """Streams and requests that never end share one grace period."""
     grace = {"ONCEWARD_HUB__GRACE_SECONDS": "0.5"}
     with (
         running_hub(data_dir=old_data, env=grace, command=odd("endless-streams")) as hub,

@@ -1,4 +1,4 @@
-"""The hub as a user runs it: it responds, logs, keeps its data, counts over all workers, and ends its streams."""
+"""The hub as a user runs it: it responds, logs, stores its data, counts over all workers, and ends its streams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def requests_of(hub: RunningHub) -> list[dict[str, Any]]:
 
 
 def workers_of(hub: RunningHub) -> list[int]:
-    """Its children, without the one that only watches over shared resources."""
+    """Return its child processes without Python's resource tracker."""
     pid = hub.process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split()
     return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]

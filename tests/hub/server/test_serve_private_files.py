@@ -1,4 +1,4 @@
-"""The hub's files are for its owner alone, whatever the umask, and it runs no code that lies around."""
+"""The hub's files are private to its owner, whatever the umask, and it runs no code from the current folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.hub.hub_process import SERVE, running_hub
 
 from onceward.hub.server import serve
 
-# Modules that a hub imports while it starts or serves; each copy here says that it was executed.
+# Modules that a hub imports while it starts or serves; each copy here reports that it was executed.
 PLANTED = ("uvloop", "httptools", "structlog", "alembic", "uvicorn", "selectors", "multiprocessing", "runpy_extra")
 
 
@@ -88,7 +88,7 @@ def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path, command:
             f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\nraise SystemExit(7)\n"
         )
     script = Path(sys.executable).with_name("onceward")
-    # `python -m` itself looks into the current folder for the standard library; that is Python's, not ours.
+    # `python -m` itself imports the standard library from the current folder; Onceward cannot change that.
     command_line = [sys.executable, "-P", "-m", "onceward", "serve"] if command == "module" else [str(script), "serve"]
 
     with running_hub(data_dir=tmp_path / "data", cwd=here, command=command_line, args=["--workers", "2"]) as hub:

@@ -1,4 +1,4 @@
-"""TLS: files that cannot be used are named before the hub starts, and everything works over https."""
+"""TLS: unusable files are refused before the hub starts, and everything works over https."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several worker processes behind one socket: they serve together, are replaced when they die, and stop together."""
+"""Several worker processes behind one socket: they serve concurrently, are replaced when they die, and stop as one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def answering(hub: RunningHub, count: int) -> set[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Running, and not merely waiting for somebody to ask how it ended."""
+    """Return whether the process runs, and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -25,7 +25,7 @@ RULES = UploadRules()
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Attachments whose bytes are not there or are others, and keys that no row names."""
+    """Attachments whose bytes are missing or wrong, and keys without a row."""
 
     broken: list[str]
     unreachable: list[str]
@@ -90,12 +90,12 @@ class AttachmentStore:
         return b"".join(self.store.read(content.blob_key))
 
     def collect(self, *, store: BlobStore | None = None, dry_run: bool = False, **how: Any) -> Collected:
-        """Without waiting for anything to grow old, unless it is said how long."""
+        """Run gc without a grace period, unless one is given."""
         how = {"grace_seconds": 0, "orphan_seconds": 0, **how}
         return tasks.gc_blobs(self.database, store or self.store, dry_run=dry_run, **how)
 
     def damage(self, *, quarantine: bool = False) -> dict[str, str]:
-        """Blob ids and what is wrong with them."""
+        """Return the blob ids of damaged blobs, each with its problem."""
         found = tasks.check_blobs(self.database, self.store, quarantine=quarantine)
         return {one.blob_id: one.problem for one in found}
 
@@ -119,7 +119,7 @@ class AttachmentStore:
         return {stored.key for stored in self.store.keys()}  # noqa: SIM118  # not a dictionary's
 
     def audit(self) -> Audit:
-        """Reads every byte, so that nothing is believed."""
+        """Read every byte and compare it with the rows."""
         rows = self.rows(
             "SELECT attachments.id, blobs.sha256, blobs.blob_key FROM attachments JOIN blobs ON blobs.id = blob_id"
         )

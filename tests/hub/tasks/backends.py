@@ -26,11 +26,11 @@ _EMPTY = "TRUNCATE tasks, blobs, attachments, attachment_labels, stored_bytes, e
 
 
 def database_url(backend: str, servers: Servers, folder: Path) -> str:
-    """The URL of a database of the hub with its tables, and with nothing in them."""
+    """Return the URL of an empty database of the hub, with its tables."""
     if backend.startswith("postgresql"):
         url = _postgres(servers)
         with closing(open_database(url, pool_size=1)) as database, database.write() as tx:
-            # The triggers of the log refuse it to everybody else.
+            # The triggers of the log refuse it to all others.
             tx.execute(text("SET LOCAL session_replication_role = replica"))
             tx.execute(text(_EMPTY))
             tx.execute(text("UPDATE event_log SET oldest_event_id = 1"))
@@ -40,7 +40,7 @@ def database_url(backend: str, servers: Servers, folder: Path) -> str:
 
 
 def blobs_url(backend: str, servers: Servers, folder: Path) -> str:
-    """The URL of a place for bytes where there are none. S3 needs the server's credentials in the environment."""
+    """Return the URL of an empty blob store. S3 needs the server's credentials in the environment."""
     return servers.s3.fresh_url() if backend.endswith("s3") else (folder / "blobs").as_uri()
 
 

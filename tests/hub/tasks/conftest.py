@@ -22,7 +22,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 def attachment_store(
     backend: str, request: pytest.FixtureRequest, servers: Servers, tmp_path: Path
 ) -> Iterator[AttachmentStore]:
-    """Empty but for one task, `t1`."""
+    """An attachment store with one task, `t1`."""
     if backend.endswith("s3"):
         request.getfixturevalue("s3_server")
     with backends.opened(backend, servers, tmp_path) as attachment_store:

@@ -16,7 +16,7 @@ Act = Callable[[], object]
 
 
 class InterceptedStore:
-    """`before_<method>` and `after_<method>` run once, when that is called for the first time.
+    """A blob store that runs `before_<method>` and `after_<method>` once, at the first call of that method.
 
     `inside_lock` and `outside_lock` run when the lock has just been entered and left.
     """
@@ -58,7 +58,7 @@ class InterceptedStore:
 
 
 class StoreWithout:
-    """A store that lacks one of its steps: `ensure` or `lock`."""
+    """A store that skips one of its steps: `ensure` or `lock`."""
 
     def __init__(self, store: BlobStore, step: str) -> None:
         self._store = store
@@ -94,7 +94,7 @@ def without(store: BlobStore, step: str) -> BlobStore:
 
 @contextmanager
 def at_statement(database: Database, words: str, act: Act, *, moment: str = "after") -> Iterator[None]:
-    """Something else happens once, right before or after the first statement that has these words."""
+    """Run an action once, right before or after the first statement that contains these words."""
     waiting = [act]
 
     def on_statement(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:

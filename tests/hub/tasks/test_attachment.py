@@ -192,7 +192,7 @@ def test_the_same_request_again_makes_no_second_attachment(attachment_store: Att
 
 
 def test_the_same_request_concurrently_makes_one_attachment(attachment_store: AttachmentStore) -> None:
-    """Its first run has died without its client knowing, and goes on all the same."""
+    """The client takes its first run for dead, but it continues."""
     first = []
     store = intercepted(
         attachment_store.store, after_put=lambda: first.append(attachment_store.add(b"1", request=keyed()))

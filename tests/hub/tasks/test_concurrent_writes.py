@@ -27,7 +27,7 @@ def backend() -> str:
 
 @contextmanager
 def running_concurrently(attachment_store: AttachmentStore, act: Callable[[], object]) -> Iterator[list[object]]:
-    """Runs it in a thread until it waits for a lock; after the block, to its end. The list holds what came of it."""
+    """Run it in a thread until it waits for a lock; after the block, to its end. Yields the list for its result."""
     came: list[object] = []
 
     def run() -> None:
@@ -111,7 +111,7 @@ def test_an_attachment_deleted_twice_concurrently_has_one_event(attachment_store
 
 
 def test_a_row_that_is_used_again_during_gc_stays(attachment_store: AttachmentStore) -> None:
-    """The foreign key speaks last: the collection had looked before the attachment was there."""
+    """gc has read the rows before the attachment was inserted, so only the foreign key protects the blob."""
     made = [attachment_store.attach(b"%d" % number) for number in range(3)]
     for one in made:
         attachment_store.delete(one.id)

@@ -24,7 +24,7 @@ def key_of(attachment_store: AttachmentStore, blob_id: str | None) -> str:
 
 
 def overwrite(attachment_store: AttachmentStore, key: str, content: bytes) -> None:
-    """Behind the store's back."""
+    """Change the file of a blob without the store."""
     if attachment_store.blobs_url.startswith("file:"):
         path = attachment_store.blobs_folder / key
         path.chmod(0o600)
@@ -97,7 +97,7 @@ def test_a_truncated_blob_is_repaired_by_a_new_upload_without_fsck(attachment_st
 def test_a_blob_with_changed_bytes_is_repaired_by_a_new_upload_without_fsck(
     attachment_store: AttachmentStore,
 ) -> None:
-    """Anybody may change a file; an object store keeps checksums of its own."""
+    """Only in a folder: an object store has its own checksums."""
     hurt = attachment_store.attach(CONTENT)
     flip(attachment_store, key_of(attachment_store, hurt.blob_id))
 

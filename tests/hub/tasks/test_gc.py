@@ -28,7 +28,7 @@ LONG_AGO = "2020-01-01T00:00:00.000000Z"
 
 
 def orphan(attachment_store: AttachmentStore, content: bytes, blob_id: str = "bl-orphan00") -> str:
-    """Bytes whose upload died before its row."""
+    """Store bytes whose upload died before its row."""
     with attachment_store.store.temp_file() as temp_file:
         temp_file.write(content)
         temp_file.finish()
@@ -126,7 +126,7 @@ def test_orphans_are_deleted_when_old_enough_and_their_bytes_are_counted(attachm
 
 
 def abandoned(attachment_store: AttachmentStore, size: int) -> Path:
-    """The temporary file of an upload whose process died: nobody holds its lock any more, and nobody removed it."""
+    """The temporary file of an upload whose process died: its lock is free, and the file was not removed."""
     temp_file = attachment_store.store.temp_file()
     temp_file.write(b"x" * max(size, GATHER_BYTES))
     os.truncate(temp_file.path, size)
@@ -172,7 +172,7 @@ def test_temporary_files_stay_for_the_grace_period(attachment_store: AttachmentS
 def test_a_second_link_to_stored_bytes_is_removed_and_reclaims_nothing(
     attachment_store: AttachmentStore,
 ) -> None:
-    """An upload that was killed right before its end has linked its temporary file already."""
+    """An upload that was killed right before its end has already linked its temporary file."""
     kept, orphaned = attachment_store.attach(b"kept"), orphan(attachment_store, b"orphan")
     ((key,),) = attachment_store.rows("SELECT blob_key FROM blobs")
     for number, linked in enumerate((key, orphaned)):

@@ -1,4 +1,4 @@
-"""Blobs belong to one database: another would take them all for garbage."""
+"""Blobs belong to one database: another one would delete them all as garbage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An upload and the collection meet at every moment that matters, on purpose: no row without bytes, no bytes lost.
+"""An upload and gc run concurrently, at every critical step: no row without bytes, no bytes lost.
 
 Then the same with one step left out, or in the order that is often sketched: it must be seen to break.
 """
@@ -21,7 +21,7 @@ from onceward.hub.blobs import BlobStore
 from onceward.hub.tasks import TaskAttachment
 
 CONTENT = b"the same bytes"
-# The collection waits for the guard as long as the upload has it. It is given this long to show that it does not.
+# gc waits for the lock while the upload holds it. This is how long the test waits for gc to fail to do so.
 JOIN_SECONDS = 0.3
 
 
@@ -32,7 +32,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 class ConcurrentCollection:
-    """The collection in a thread of its own, which may have to wait for the upload."""
+    """Run gc in its own thread, which may have to wait for the upload."""
 
     def __init__(self, attachment_store: AttachmentStore, store: BlobStore | None = None) -> None:
         # In an object store only time protects what is not committed.
@@ -48,12 +48,12 @@ class ConcurrentCollection:
 
 
 def garbage(attachment_store: AttachmentStore) -> None:
-    """The content is there, with its row, and nothing needs it."""
+    """Store the content and its row, which no attachment references."""
     attachment_store.delete(attachment_store.attach(CONTENT).id)
 
 
 def orphan(attachment_store: AttachmentStore) -> None:
-    """The content is there, of old, and has no row."""
+    """Store the content without a row, with an old timestamp."""
     with attachment_store.store.temp_file() as temp_file:
         temp_file.write(CONTENT)
         os.utime(temp_file.path, (0, 0))
@@ -117,7 +117,7 @@ def test_gc_that_meets_an_upload_at_any_step_deletes_none_of_its_bytes(
 
 
 def test_bytes_that_an_upload_put_in_vain_are_not_taken_from_another_upload(attachment_store: AttachmentStore) -> None:
-    """A blob without bytes, whose row is collected while its content is sent again, twice."""
+    """A blob has lost its bytes. gc deletes its row while the content is uploaded again, twice."""
     made = attachment_store.attach(CONTENT)
     for key in sorted(attachment_store.keys()):
         attachment_store.store.discard(key)
@@ -127,7 +127,7 @@ def test_bytes_that_an_upload_put_in_vain_are_not_taken_from_another_upload(atta
         attachment_store.store,
         after_put=attachment_store.collect,
         outside_lock=lambda: other.append(attachment_store.attach(CONTENT)),
-        # It is put again a moment later; who is killed in between does not come to that.
+        # It is put again right afterwards, unless the process is killed in between.
         after_discard=lambda: broken.extend(attachment_store.audit().broken),
     )
 
@@ -171,7 +171,7 @@ def test_an_upload_that_restored_what_gc_just_deleted_removes_it_again(
 def test_an_upload_that_stalled_for_an_hour_starts_again(
     attachment_store: AttachmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its bytes look like nobody's by then. In a folder they are guarded for as long as it takes."""
+    """By then, gc takes its bytes for orphans. In a folder, a lock protects them for as long as needed."""
     hour = [0.0]
     clock = time.time
     monkeypatch.setattr(time, "time", lambda: clock() + hour[0])
@@ -210,7 +210,7 @@ def test_without_the_lock_gc_deletes_the_bytes_before_the_commit(attachment_stor
 
 
 def test_deleting_bytes_before_the_row_loses_the_bytes_of_an_attachment(attachment_store: AttachmentStore) -> None:
-    """Bytes first, and then the row: which by then is needed again."""
+    """By the time the row is to be deleted, another attachment references it."""
     garbage(attachment_store)
     ((blob_id, key),) = attachment_store.rows("SELECT id, blob_key FROM blobs")
     made = attachment_store.attach(CONTENT)

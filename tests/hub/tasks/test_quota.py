@@ -61,7 +61,7 @@ def test_each_principal_pays_for_the_same_content(attachment_store: AttachmentSt
 
 @pytest.mark.parametrize("backend", ["sqlite-folder", "postgresql-folder"])
 def test_of_uploads_at_once_only_those_that_fit_pass(attachment_store: AttachmentStore) -> None:
-    """Half of them go through a second database with a writer of its own, as in another process."""
+    """Half of them use a second database with its own writer, as in another process."""
     ready = threading.Barrier(6)
 
     with closing(open_database(attachment_store.database_url)) as second, ThreadPoolExecutor(6) as threads:

@@ -1,4 +1,4 @@
-"""Specs of tasks become attachments, once; and data that was there before tasks were known."""
+"""Specs of tasks become attachments, once, also those of databases older than tasks."""
 
 from __future__ import annotations
 

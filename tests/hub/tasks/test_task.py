@@ -1,4 +1,4 @@
-"""Tasks: making, finding, listing and deleting them."""
+"""Tasks: creating, finding, listing and deleting them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_task_is_created_found_and_listed(attachment_store: AttachmentStore) -
 def pages(
     attachment_store: AttachmentStore, limit: int, between: Callable[[], object] = lambda: None
 ) -> list[list[str]]:
-    """The ids of every page, with something happening between each and the next."""
+    """Return the ids of every page; `between` runs after each page."""
     found: list[list[str]] = []
     after: str | None = ""
     while after is not None:

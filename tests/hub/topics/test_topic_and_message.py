@@ -79,7 +79,7 @@ def test_texts_have_limits(database: Database, topic: Topic) -> None:
         topics.create_topic(tx, "x" * 512)
 
 
-# A request that is carried out a second time: its process died between the commit and the record of its answer.
+# A request that runs a second time: its process died between the commit and the record of its response.
 
 
 def request_key(key: str, *, who: str = "ada", began_at: int = 1, attempt: int = 2) -> RequestKey:
@@ -142,7 +142,7 @@ def test_a_repeated_update_does_not_undo_later_changes(database: Database, topic
 
 
 def test_a_concurrent_second_run_is_refused_by_the_index(database: Database, topic: Topic) -> None:
-    """A worker that was frozen does not know that another has taken its request over, and does not look."""
+    """A worker that was frozen does not know that another has taken over its request, and does not read first."""
     with database.write() as tx:
         topics.post_message(tx, topic.id, "ada", "hello", request_key("k", attempt=1))
 

@@ -13,7 +13,7 @@ from tests.backends import Servers
 from onceward.ledger import Ledger
 from onceward.ledger.open import open_ledger
 
-# The events of other tests stay: an event log lets nobody delete them.
+# The events of other tests stay: the event log refuses deletes.
 _EMPTY = """
 DELETE FROM turns;
 DELETE FROM artifacts;
@@ -28,7 +28,7 @@ END $$
 
 @pytest.fixture(scope="session")
 def postgres_of_turns(servers: Servers, postgres_template: str) -> Iterator[psycopg.Connection]:
-    """One for all of these tests: making one takes longer than most of them."""
+    """One database for all of these tests: creating one takes longer than most of them."""
     url = servers.postgres.create_database(postgres_template)
     with psycopg.connect(url, autocommit=True) as connection:
         yield connection

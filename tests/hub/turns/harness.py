@@ -1,4 +1,4 @@
-"""A harness for turns: a database, a ledger, a brain and a runner, and short ways to talk to them."""
+"""A harness for turns: a database, a ledger, a brain and a runner, and short ways to use them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def echo(context: Context) -> str:
 
 
 class ManualClock:
-    """The hub's clock, which stands still until a test moves it."""
+    """The hub's clock, which only the test moves."""
 
     def __init__(self) -> None:
         self.time = datetime.datetime(2026, 11, 16, 3, 26, tzinfo=datetime.UTC)
@@ -54,7 +54,7 @@ class ManualClock:
 
 
 class BlockingBrain:
-    """A brain that waits until it is told what to say, run by run; or does with a run what it is given to do."""
+    """A brain whose runs wait for an answer from the test, or run the function `act`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class BlockingBrain:
             raise
 
     async def began(self) -> BlockedRun:
-        """The next run that has begun."""
+        """Wait for the next run to begin, and return it."""
         return await asyncio.wait_for(self._began.get(), SECONDS_MAX)
 
 
@@ -95,7 +95,7 @@ class BlockedRun:
 
 
 class RecordingChannel:
-    """A channel that notes what it was asked to send."""
+    """A channel that records what it is asked to send."""
 
     effect: Any = "irreversible"
 
@@ -110,7 +110,7 @@ class RecordingChannel:
 
 
 class TurnHarness:
-    """One process of a hub, as far as turns are concerned."""
+    """One process of a hub, as far as turns need it."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class TurnHarness:
         await asyncio.wait_for(self.runner.idle(), SECONDS_MAX)
 
     async def sweep(self) -> None:
-        """Look for what is to be done, and do it."""
+        """Find the turns that are due, and run them."""
         await self.runner.sweep_once()
         await self.idle()
 
@@ -164,7 +164,7 @@ class TurnHarness:
             tx.execute(text(statement), values)
 
     def events(self) -> list[log.Event]:
-        """The events of the turns that are there; others belong to other tests."""
+        """Return the events of the turns in the database; others belong to other tests."""
         with self.database.read() as tx:
             here = {row[0] for row in tx.execute(text("SELECT id FROM turns"))}
             last = log.extent(tx).last_event_id

@@ -1,4 +1,4 @@
-"""Every statement that a database is sent, whether it passes through SQLAlchemy or not."""
+"""Every statement that a database gets, through SQLAlchemy or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_COUNTED = ("BEGIN", "PRAGMA")
 
 
 class StatementTrace:
-    """Notes the statements of all connections that the database opens from now on, and its commits."""
+    """Records the statements of all connections that the database opens from now on, and its commits."""
 
     def __init__(self, database: Database) -> None:
         self.statements: list[str] = []

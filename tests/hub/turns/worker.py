@@ -30,7 +30,7 @@ ANSWER = "You said: one\ntwo"
 
 
 class FileChannel:
-    """A channel that many processes write to."""
+    """A channel to which many processes write."""
 
     effect = Effect.IRREVERSIBLE
 
@@ -48,7 +48,7 @@ class FileChannel:
 
 
 async def say_all(harness: TurnHarness, session: str, way: str) -> str:
-    """Say what makes one turn. A turn that waits is due afterwards, and is not woken."""
+    """Send the messages of one turn. A turn that waits is due afterwards, and is not woken."""
     channel = "web" if way == "waits" else "api"
     for word in WAYS[way]:
         received = await harness.say(word, channel=channel, session_key=f"{session} {way}")
@@ -78,7 +78,7 @@ def main(database_url: str, ledger_url: str, channel: str, step: str, way: str) 
 def killed_after(
     fork_server: ForkServer, step: str, way: str, database_url: str, ledger_url: str, channel: Path
 ) -> str:
-    """Let a process live until the step; gives the id of its turn when it is dead."""
+    """Run a process until the step. Return the id of its turn once it is dead."""
     reads, writes = os.pipe()
     nothing = os.open(os.devnull, os.O_RDONLY)
     pid = fork_server.fork([database_url, ledger_url, str(channel), step, way], nothing, writes)

@@ -18,7 +18,7 @@ KEYED = ((b"idempotency-key", b"k"),)
 
 
 class VariantApp:
-    """An application that notes the variant of each request."""
+    """An application that records the variant of each request."""
 
     def __init__(self) -> None:
         self.variants: list[str | None] = []

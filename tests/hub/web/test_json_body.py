@@ -90,7 +90,7 @@ def test_all_other_json_is_parsed_as_by_the_standard_library(data: bytes) -> Non
 
 
 def test_one_duplicate_among_a_hundred_thousand_keys_is_found_quickly() -> None:
-    """A search that compares each key with each other one would take minutes."""
+    """A search that compares each key with all others would take minutes."""
     keys = [f'"{number}":0' for number in range(100_000)]
 
     with pytest.raises(InvalidInput, match='the key "99999" twice'):
@@ -108,11 +108,11 @@ def test_a_long_key_is_not_repeated_in_full() -> None:
 
 
 class Pairs(list[tuple[str, Any]]):
-    """An object as it was written."""
+    """An object as its text has it, with all its pairs."""
 
 
 def reference(data: bytes) -> Any:
-    """The value, or ValueError."""
+    """Return the value, or ValueError."""
     text = data.decode("utf-8")
     tree = json.loads(text, object_pairs_hook=Pairs, parse_constant=_refuse)
     return _built(tree, 0)

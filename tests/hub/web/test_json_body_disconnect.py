@@ -1,4 +1,4 @@
-"""A client that loses patience before its request has arrived. That is its right, and no failure of the hub."""
+"""A client that disconnects before its request has arrived is not reported as a failure of the hub."""
 
 from __future__ import annotations
 

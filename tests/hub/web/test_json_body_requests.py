@@ -100,7 +100,7 @@ def test_an_invalid_body_is_a_problem_and_the_handler_does_not_run(body: bytes) 
     ids=["text", "form", "multipart", "other+json", "jsonx", "blank", "none", "compressed"],
 )
 def test_a_body_whose_type_is_not_json_is_415(headers: Headers) -> None:
-    """A page of another site can send a body without a type, or as text, without asking first."""
+    """A page of another site can send a body without a type, or as text, without a preflight request."""
     app = application()
     answer = post(app, "/api/notes", b'{"title":"a"}', headers)
 

@@ -103,7 +103,7 @@ def _id(client: Client, path: str, field: str, number: int) -> str:
 
 
 def pages(client: Client, listed: Listed, limit: int, between: Callable[[], object] = lambda: None) -> list[list[str]]:
-    """The names of the items of every page, with something happening between each and the next."""
+    """Return the names of the items of every page; `between` runs after each page."""
     found: list[list[str]] = []
     cursor: dict[str, str] = {}
     while True:

@@ -217,7 +217,7 @@ def test_an_unsupported_method_gets_the_allowed_ones(app: FastAPI) -> None:
 
 
 def test_an_incomplete_response_is_cut_and_not_finished(app: FastAPI) -> None:
-    """An end would make the client take half of it for all of it."""
+    """With a regular end, the client would take half of the body for the whole."""
     with pytest.raises(KeyError):
         send_request(app, request("GET", "/api/half"))
 

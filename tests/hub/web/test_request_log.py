@@ -200,7 +200,7 @@ def test_a_log_that_cannot_be_written_fails_no_request(log: io.StringIO, capsys:
 
 
 class Seen(logging.Handler):
-    """A handler that somebody else added."""
+    """A handler that another program added."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The index leads every request to the route, or to the refusal, that the framework would have found without it."""
+"""The index leads every request to the same route or refusal as the framework without it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STRANGE = [
 
 
 def stub(path: str, methods: Iterable[str] | None) -> Route | WebSocketRoute:
-    """A route that says which one it is, and what it got."""
+    """A route that responds with its name and its parameters."""
     if methods is None:
 
         async def accept(socket: WebSocket) -> None:
@@ -80,7 +80,7 @@ def test_every_path_of_the_hub_gets_what_it_gets_without_the_index(hub_routes: l
 
 
 def test_no_group_of_the_hub_has_more_than_a_few_routes(hub_routes: list[Any]) -> None:
-    """Except the pages of the console, which people ask for one at a time."""
+    """Except the pages of the console, which are requested one at a time."""
     sizes = RouteIndex(hub_routes, len)
 
     found = [sizes.find(request("GET", one.path)) for one in hub_routes if not one.path.startswith("/console/")]

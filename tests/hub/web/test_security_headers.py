@@ -28,7 +28,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 
 def every_answer(client: Client) -> Iterator[tuple[str, httpx.Response]]:
-    """One answer of each route, mostly a refusal; a stream is asked for in a way that makes it end at once."""
+    """Return one response of each route, mostly a refusal; a stream is requested so that it ends at once."""
     for path, operations in client.get("/openapi.json").json()["paths"].items():
         plain = re.sub(r"\{[^}]*\}", "nope", path)
         for method in operations:

@@ -1,4 +1,4 @@
-"""Uploads as they may come in: whole, in pieces, broken, too large, with a digest, with a key."""
+"""Uploads: whole, in pieces, broken, too large, with a digest, with a key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 
 @pytest.fixture
 def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
-    """On SQLite with a folder alone, for what has nothing to do with where things lie."""
+    """On SQLite with a folder only, for what does not depend on the stores."""
     with tasks_hub("sqlite-folder", request, tmp_path) as client:
         yield client
 
@@ -256,7 +256,7 @@ def test_an_upload_over_the_limit_is_refused_while_it_arrives(
 
 
 def test_data_after_the_form_is_not_read_forever(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """A message that never ends, after its end: it would keep a connection for as long as its sender likes."""
+    """Otherwise a body without end after the form would hold the connection for as long as its sender likes."""
     with tasks_hub("sqlite-folder", request, tmp_path, SMALL) as client:
         body, headers = form([KIND, FILE])
         answer = client.post(UPLOADS, content=body + b"x" * 2_000_000, headers=headers)
@@ -319,7 +319,7 @@ def test_only_types_on_the_allow_list_are_accepted(request: pytest.FixtureReques
 def test_the_allow_list_is_checked_against_the_bytes_and_the_declared_type(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Neither a declaration nor a file name takes bytes past the list, whatever the caller may switch off."""
+    """Neither a declared type nor a file name gets bytes past the allow-list, also with the type check switched off."""
     svg = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
     settings = AttachmentsSettings(allowed_media_types=("IMAGE/*; q=1", DOCX, "application/ld+json"))
     with tasks_hub("sqlite-folder", request, tmp_path, settings) as client:
@@ -351,7 +351,7 @@ def test_the_allow_list_is_checked_against_the_bytes_and_the_declared_type(
 def test_the_declared_type_of_a_link_must_be_on_the_allow_list_too(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """A type that only the file name suggests is not a declaration, and nothing of it is stored."""
+    """A type that only the file name suggests is not a declared type, and is not stored."""
     settings = AttachmentsSettings(allowed_media_types=("image/*",))
     with tasks_hub("sqlite-folder", request, tmp_path, settings) as client:
 

@@ -54,7 +54,7 @@ def pieces(count: int) -> Iterator[bytes]:
 
 
 def high_water(hub: RunningHub) -> int:
-    """The most memory that the process has ever had, in bytes."""
+    """Return the peak memory of the process, in bytes."""
     status = Path(f"/proc/{hub.process.pid}/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
 
@@ -117,7 +117,7 @@ def test_an_upload_over_the_limit_is_refused_early_and_the_connection_ends_clean
         connection.sendall(send_request(f"Content-Length: {2 * LIMIT}") + HEAD)
         assert _answered(connection) == 413
     with connected(hub) as connection:
-        # Not announced: it is told as soon as it is too much, to a client that goes on sending, too.
+        # The size is not declared: the refusal comes when the limit is reached, although the client continues to send.
         connection.sendall(send_request("Transfer-Encoding: chunked"))
         for data in (HEAD, *[b"x" * MEGABYTE] * (LIMIT // MEGABYTE + 10)):
             connection.sendall(b"%x\r\n%b\r\n" % (len(data), data))
@@ -155,7 +155,7 @@ def test_an_aborted_download_leaves_nothing_open(hub: RunningHub) -> None:
 
 
 def _answered(connection: socket.socket) -> int:
-    """The status. All of the answer is read: what follows on the connection is the next one."""
+    """Return the status. The whole response is read, so that the next one on the connection can be read."""
     with HTTPResponse(connection) as response:
         response.begin()
         response.read()

@@ -24,7 +24,7 @@ def task(client: Client) -> str:
 
 
 def upload(client: Client, name: str, content: bytes, **fields: str) -> str:
-    """Attach a file; gives its path in the console."""
+    """Attach a file; return its path in the console."""
     files = {"content": (name, content)}
     sent = client.post("/v1/tasks/t1/attachments", data={"kind": "other", **fields}, files=files)
     return f"/console/attachments/{sent.raise_for_status().json()['id']}"

@@ -1,4 +1,4 @@
-"""The question to the provider: the reconcile hook of a tool, without running the tool."""
+"""Asking the provider: the reconcile hook of a tool, without running the tool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onceward.tools.toolbox import Toolbox
 
 
 class Bank:
-    """A bank whose answer is lost, and what it says when it is asked later."""
+    """A bank whose response is lost, and its later response to the reconcile hook."""
 
     def __init__(self) -> None:
         self.paid: list[str] = []

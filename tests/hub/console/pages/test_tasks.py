@@ -23,7 +23,7 @@ PLAN = b"Paint it green."
 
 @pytest.fixture
 def task(client: Client) -> str:
-    """A task; gives its path in the console."""
+    """Create a task; return its path in the console."""
     client.post("/v1/tasks", json={"id": "t1", "title": "Paint the shed"}).raise_for_status()
     return "/console/tasks/t1"
 
@@ -152,7 +152,7 @@ def test_a_script_gets_json(client: Client, browser: NoScriptBrowser, task: str)
 
 
 class Body:
-    """A multipart body that is sent in pieces. It counts the pieces of the file that were asked for."""
+    """A multipart body that is sent in pieces. It counts the pieces of the file that the server has read."""
 
     PIECES = 200
 

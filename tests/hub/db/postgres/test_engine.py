@@ -96,7 +96,7 @@ def test_an_unknown_value_of_the_parameter_is_refused(server_url: str) -> None:
         open_database(f"{server_url}?pooler=statement")
 
 
-# A session that belongs to everybody.
+# A session that all clients share.
 
 
 def test_settings_hold_for_each_transaction_and_other_clients_never_see_them(database: Database, url: str) -> None:
@@ -133,7 +133,7 @@ def test_settings_that_another_client_left_behind_do_not_matter(database: Databa
 
 
 def test_two_processes_can_repeat_their_statements_in_one_session(database: Database, url: str) -> None:
-    """The driver would prepare a repeated statement, under a name that the other process has also chosen."""
+    """The driver would prepare a repeated statement under a name that the other process also uses."""
     with closing(open_database(url)) as second:
         for _ in range(8):
             for one in (database, second):

@@ -1,4 +1,4 @@
-"""JSON Lines: each line in whichever form it comes, and which kind of archive a path is."""
+"""JSON Lines: each line in any of its forms, and the kind of archive at a path."""
 
 from __future__ import annotations
 

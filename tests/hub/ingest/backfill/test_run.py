@@ -23,7 +23,7 @@ PURPOSE = "somewhere pkm"
 
 
 class Recorder:
-    """A sink that keeps what it gets, and fails at the chunk that it is told to."""
+    """A sink that stores what it gets, and fails at the chosen chunk."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.chunks: list[list[object]] = []

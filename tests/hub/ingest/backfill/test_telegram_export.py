@@ -1,4 +1,4 @@
-"""`result.json`: one chat, all chats, and what is left when it was cut off."""
+"""`result.json`: one chat, all chats, and the rest of a truncated file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Newsletters and correspondence are told apart by their heads, and threads are known by one of two policies."""
+"""Newsletters and correspondence are distinguished by their headers; threads are identified by one of two policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads as they are sent: encoded words, parameters, addresses, and bytes that say nothing of their charset."""
+"""Headers in practice: encoded words, parameters, addresses, and bytes without a charset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of pages, also of such as are made to take long."""
+"""The text of HTML pages, also of pages that are built to take long."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_no_page_is_too_broken_to_read(pieces: list[str]) -> None:
     ],
 )
 def test_the_time_is_linear_in_the_length(unit: str) -> None:
-    """Twenty times as much takes twenty times as long; with the square of the length it would be minutes."""
+    """Twenty times the length takes twenty times as long; quadratic time would be minutes."""
     page = unit * (2_000_000 // len(unit))
     began = time.process_time()
 

@@ -1,4 +1,4 @@
-"""A mail that was read already: what must be there, what it is known by, and what is said of what is wrong."""
+"""A parsed mail: its required fields, its keys, and the messages about invalid fields."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NAMES = [
 
 
 def form(**changes: Json) -> dict[str, Json]:
-    """The newsletter with some fields changed; None takes a field away."""
+    """The newsletter with some fields changed; None removes a field."""
     return {name: value for name, value in {**NEWSLETTER, **changes}.items() if value is not None}
 
 
@@ -112,7 +112,7 @@ def test_all_forms_of_one_mail_give_the_same_entry() -> None:
 
 
 def test_a_raw_mail_sent_as_text_is_read_as_text() -> None:
-    """Its reader has decoded it: the charset header was about the bytes."""
+    """The sender has decoded it, so its charset header no longer applies."""
     sent = "Message-ID: <a@b>\nSubject: Grüße\nContent-Type: text/plain; charset=iso-8859-1\n\nschöne Grüße\n"
 
     payload = normalize_email({"raw_message": sent})

@@ -1,4 +1,4 @@
-"""Mail that Python's own library writes is read as it was meant, and the form of it that was read already keys alike."""
+"""Mail that Python's own library writes is parsed as it was meant, and has the same keys as its parsed form."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POLICIES = st.sampled_from([email.policy.default, email.policy.SMTP, email.polic
 
 @st.composite
 def written(draw: st.DrawFn) -> tuple[EmailMessage, dict[str, Json]]:
-    """A mail as Python writes it, and the form in which somebody sends it who has read it."""
+    """Draw a mail as Python writes it, and the same mail in its parsed form."""
     sender = Address(draw(WORDS).strip(), draw(st.sampled_from(["ann", "Bob.C"])), "example.com")
     subject, text, message_id, moment = draw(SUBJECTS), draw(TEXTS), draw(IDS), draw(MOMENTS)
     mail = EmailMessage()

@@ -22,7 +22,7 @@ MEGABYTE = 1_000_000
 
 
 def check(make: Callable[[], Payload]) -> Payload | None:
-    """The payload, which can be stored; None if it was refused in words that can be shown."""
+    """Return the payload, which can be stored; None if it was refused with a printable message."""
     try:
         payload = make()
     except InvalidInput as error:
@@ -40,7 +40,7 @@ def check(make: Callable[[], Payload]) -> Payload | None:
 
 
 def nested(depth: int) -> bytes:
-    """Multiparts in each other, with text inside of the innermost."""
+    """Nested multiparts, with text in the innermost one."""
     opened = b"".join(
         b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (level, level) for level in range(depth)
     )

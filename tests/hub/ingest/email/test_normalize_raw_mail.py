@@ -185,7 +185,7 @@ def test_the_first_of_two_fields_counts_and_recipients_are_collected_from_all() 
     "sender",
     [
         "Ann <ANN@example.com>",
-        # Once decoded, the name looks like an address of its own.
+        # The decoded name looks like another address.
         "=?utf-8?q?eve=40evil.example=2C_Ann?= <ann@example.com>",
         "=?utf-8?q?Ann_=3Cann=40example.com=3E?=",
         "Team: Ann <ann@example.com>, bob@example.com;",

@@ -1,4 +1,4 @@
-"""Payloads as normalizers give them, short, and what is stored of them."""
+"""Payloads as normalizers return them, in short, and the rows that are stored."""
 
 from __future__ import annotations
 

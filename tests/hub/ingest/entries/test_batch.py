@@ -62,7 +62,7 @@ def test_a_rerun_inserts_nothing_updates_nothing_and_has_no_events(database: Dat
 
 
 def test_an_existing_entry_in_the_middle_of_a_new_batch_is_found(database: Database) -> None:
-    """The first few are looked for, and the rest is taken for new; some are not."""
+    """The batch looks up the first few and takes the rest for new, which is wrong for some."""
     insert_entries(database, PKM, [newsletter("<25@x>", "a day"), newsletter(None, "day 30")])
 
     results = insert_entries(database, PKM, [newsletter(f"<{n}@x>", f"day {n}") for n in range(40)])
@@ -171,7 +171,7 @@ def test_the_first_item_of_a_batch_is_inserted_in_any_order_of_keys(database: Da
 def test_an_item_that_changes_nothing_yet_waits_for_one_that_will(
     database: Database, keys: tuple[str | None, str | None]
 ) -> None:
-    """The second one is what is stored, but no longer when its turn comes."""
+    """The second item equals the stored row, but no longer once the first was written."""
     make_policies(database)
     insert_entry(database, PKM, note("update_identity", "p", "s", title="old"))
 
@@ -187,7 +187,7 @@ def test_an_item_that_changes_nothing_yet_waits_for_one_that_will(
 
 @pytest.mark.parametrize("is_primary", [True, False], ids=["a primary key", "a secondary key"])
 def test_a_free_key_goes_to_the_first_item_that_has_it(database: Database, is_primary: bool) -> None:
-    """Also if that one waits for its row, and the next one, whose row the batch has made itself, does not."""
+    """Also if the first one waits for its row and the second one, whose row the batch has inserted, does not."""
 
     def item(own: str, free: str | None) -> Payload:
         return note("update_identity", *((free, own) if is_primary else (own, free)))
@@ -235,7 +235,7 @@ def test_a_batch_has_a_maximum_size(database: Database) -> None:
 
 
 def test_an_entry_that_the_database_refuses_fails_alone(database: Database) -> None:
-    """By a rule that is not ours."""
+    """The refusal comes from a constraint that Onceward did not create."""
     table = PKM.table("entries", is_sqlite=database.is_sqlite)
     with database.write() as tx:
         if database.is_sqlite:
@@ -308,7 +308,7 @@ def content(database: Database, schema: Any) -> list[dict[str, Any]]:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(batches)
 def test_a_batch_does_what_its_items_would_do_one_by_one(database: Database, several: list[list[Payload]]) -> None:
-    """The batch in one schema, its items in the other: the same answers, the same rows, the same events."""
+    """Insert the batch in one schema and its items in the other: the results, rows and events are the same."""
     make_policies(database)
     with database.write() as tx:
         for schema in (PKM, PKM_TEST):

@@ -1,4 +1,4 @@
-"""The events of entries: with the rows or not at all, small, and only where something changed."""
+"""The events of entries: committed with the rows, small, and only if something changed."""
 
 from __future__ import annotations
 

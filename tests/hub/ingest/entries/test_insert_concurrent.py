@@ -32,7 +32,7 @@ from onceward.hub.ingest.payload import Payload
 
 
 def at_once(*tasks: Callable[[], None]) -> None:
-    """Run all of them together; the first error is raised here."""
+    """Run all of them concurrently; raise the first error."""
     gate = threading.Barrier(len(tasks))
     failed: list[BaseException] = []
 
@@ -114,7 +114,7 @@ def _write(database: Database, batch: list[Payload]) -> None:
 
 
 def insert_inside(tx: Transaction, payloads: list[Payload]) -> None:
-    """An insert that somebody has not committed yet."""
+    """An insert of another transaction that is not yet committed."""
     policies = list_policies(tx, PKM)
     table = table_of(tx, PKM, policies)
     insert._insert(tx, PKM, policies, drafts_of(payloads, policies), None, table, singly=False)
@@ -129,7 +129,7 @@ def waiters(database: Database) -> int:
 
 
 def test_a_deadlock_is_retried_and_not_reported(postgres: Database, database_of: str) -> None:
-    """Somebody who is not one of us takes the rows in the other order, and is more patient than we are."""
+    """Another program locks the rows in the other order, with a longer deadlock timeout than ours."""
     insert_entries(postgres, PKM, [thought(1), thought(2)])
     ours = threading.Thread(target=_write, args=(postgres, [thought(1, "ours"), thought(2, "ours")]))
     with psycopg.connect(database_of) as other:
@@ -183,7 +183,7 @@ def _deadlock() -> sqlalchemy.exc.OperationalError:
 
 
 def test_an_entry_that_is_being_inserted_is_waited_for_and_found(postgres: Database) -> None:
-    """Refused by the index and not seen by its own look, it is found by the next one."""
+    """The lookup does not see it and the index refuses a second row; the next lookup finds it."""
     found: list[Inserted] = []
     late = threading.Thread(target=lambda: found.extend(insert_entries(postgres, PKM, [newsletter("<1@x>", "d")])))
     with postgres.write() as tx:
@@ -225,7 +225,7 @@ def test_an_entry_that_keeps_disappearing_is_not_retried_forever(
 
 
 def test_an_update_sees_what_another_transaction_has_committed(postgres: Database) -> None:
-    """Both merge into the same entry; the later one waits for the lock and merges into what is there then."""
+    """Both merge into the same entry; the later one waits for the lock and merges into the new state."""
     insert_entry(postgres, PKM, thought(1, metadata={}))
     late = threading.Thread(target=_write, args=(postgres, [thought(1, metadata={"b": 2})]))
     with postgres.write() as tx:
@@ -238,7 +238,7 @@ def test_an_update_sees_what_another_transaction_has_committed(postgres: Databas
 
 
 def test_a_key_that_another_transaction_is_taking_is_not_filled(postgres: Database) -> None:
-    """The index refuses the update, which fills a null, when the other one commits. Another attempt sees the entry."""
+    """The index refuses to fill the null once the other transaction commits. The next attempt sees its entry."""
     insert_entry(postgres, PKM, thought(1, "old", idempotency_key_secondary=None))
     late = threading.Thread(target=_write, args=(postgres, [thought(1, "same")]))
     with postgres.write() as tx:
@@ -254,7 +254,7 @@ def test_a_key_that_another_transaction_is_taking_is_not_filled(postgres: Databa
 
 
 class Explained:
-    """A transaction that asks for the plan of a statement instead of its rows."""
+    """A transaction that returns the plan of a statement instead of its rows."""
 
     def __init__(self, tx: Any) -> None:
         self._tx = tx
@@ -266,7 +266,7 @@ class Explained:
 
 
 def test_a_query_plan_made_for_an_empty_table_is_good_for_a_large_one(postgres: Database) -> None:
-    """The driver has the server keep it, so that it would read the whole table for each batch."""
+    """The server would cache the plan, and read the whole table for each batch."""
     with postgres.write() as tx:
         explained: Any = Explained(tx)
         table = PostgresTable(explained, PKM, [1])

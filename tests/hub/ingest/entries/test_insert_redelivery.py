@@ -1,4 +1,4 @@
-"""A message that is delivered again never erases what is stored of it, in whichever form it comes."""
+"""A message that is delivered again, in any form, never erases stored fields."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def from_export(written: Written, *, old: bool = False) -> Payload:
 
 
 def plain(number: int, text: str = "A thought", **more: Json) -> Payload:
-    """Our own form, which says least. The ids are those of `message`."""
+    """Our own form, which has the fewest fields. The ids are those of `message`."""
     chat = live(message(number))["chat"]["id"]
     return normalize_telegram({"text": text, "source": {"chat_id": chat, "message_id": number}, **more})
 
@@ -70,7 +70,7 @@ def short_reply(number: int, **more: Json) -> Payload:
     return normalize_email({"raw_text": "Yes.", "subject": f"Re: Plan {number}", **more})
 
 
-# Every form of a message whose policy updates, from the one that says most to the one that says least.
+# Every form of a message whose policy updates, from the one with the most fields to the one with the fewest.
 FORMS: dict[str, Delivery] = {
     "update of the Bot API": lambda number: normalize_telegram({"update_id": 1, "message": live(message(number))}),
     "message of the Bot API": lambda number: normalize_telegram(live(message(number))),
@@ -174,7 +174,7 @@ def test_an_explicit_null_from_a_caller_clears_the_column(database: Database, co
 def test_an_update_of_the_stored_version_without_a_reference_is_not_stale(
     database: Database, own: dict[str, Json]
 ) -> None:
-    """Programs send back the metadata that they read, with their own beside it."""
+    """Programs send back the metadata that they read, with additions."""
     made = insert_entry(database, PKM, normalize_telegram(live(message(1)))).row or {}
     keys = ("source", "content_type", "idempotency_key_primary")
     sent = {"idempotency_policy_key": "telegram_thought_v1", **{name: made[name] for name in keys}, **own}
@@ -238,7 +238,7 @@ extra = st.dictionaries(st.sampled_from(["chat_title", "media", "cc", "own"]), v
 
 
 def telegram_delivery(form: str, sent: Written, number: int) -> Payload:
-    """The message in one of its forms, always as a thought, so that all are about one entry."""
+    """The message in one of its forms, always as a thought, so that all forms are the same entry."""
     sent = Written(**{name: getattr(sent, name) for name in Written.__dataclass_fields__} | {"message_id": number})
     if form in {"export", "old"}:
         payload = normalize_exported(*exported(sent, old=form == "old"), content_type="thought")
@@ -263,7 +263,7 @@ def mail_delivery(form: str, sent: Written, number: int) -> Payload:
 
 @st.composite
 def deliveries(draw: st.DrawFn) -> Sequence[tuple[Delivery, Mapping[str, Json], Mapping[str, Json]]]:
-    """Deliveries of one entry: how each is made, and what its caller says of columns and metadata besides."""
+    """Deliveries of one entry: a function that makes each, and the columns and metadata that its caller adds."""
     make = draw(st.sampled_from([telegram_delivery, mail_delivery]))
     found: list[tuple[Delivery, Mapping[str, Json], Mapping[str, Json]]] = []
     for _ in range(draw(st.integers(2, 5))):
@@ -305,7 +305,7 @@ def test_no_sequence_of_deliveries_turns_a_value_into_null(
 
 
 def lost(before: Mapping[str, Json], after: Mapping[str, Json]) -> set[str]:
-    """Return the fields that had a value and lost it: null, or an empty text or list."""
+    """Return the fields that have lost their value: null, or an empty text or list."""
     return {name for name, value in before.items() if value not in (None, "", []) and after.get(name) in (None, "", [])}
 
 
@@ -326,5 +326,5 @@ def metadata_of(database: Database) -> dict[str, Any]:
 
 
 def bare(number: int) -> Payload:
-    """A payload with nothing but what finds its entry."""
+    """A payload with only the fields that identify its entry."""
     return {name: value for name, value in thought(number).items() if name in KEY_FIELDS | {"source", "content_type"}}

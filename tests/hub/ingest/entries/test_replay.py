@@ -1,4 +1,4 @@
-"""A keyed request that runs again, because its process died before the answer was kept, is answered as at first."""
+"""A keyed request that runs again, because its process died before the response was recorded, gets the same results."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_the_key_of_one_request_does_not_match_another(database: Database) -> No
 def test_a_run_in_progress_is_waited_for_and_its_results_returned(
     database: Database, monkeypatch: pytest.MonkeyPatch, payload: Payload
 ) -> None:
-    """Its lease ran out, so the retry runs beside it. It waits for the row of the first, or for its turn to append."""
+    """Its lease has lapsed, so the retry runs beside it, and waits for its row or for its turn to append."""
     at_the_end, go_on = threading.Event(), threading.Event()
     insert_all = insert._insert
     answers: list[list[dict[str, Any]]] = []

@@ -1,4 +1,4 @@
-"""Two schemas that know nothing of each other, and the switch between them."""
+"""Two separate schemas, and the switch between them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_same_entry_is_new_in_each_schema(database: Database) -> None:
 
 
 def test_a_batch_stays_in_one_schema_during_a_switch(database: Database) -> None:
-    """Each writer asks once, and inserts there what says where it belongs; somebody switches before it inserts."""
+    """Each writer reads the active schema, and inserts there although the mode was switched in between."""
     asked: queue.Queue[threading.Event | None] = queue.Queue()
 
     def toggle() -> None:

@@ -1,4 +1,4 @@
-"""Times and days in any spelling, and never an exception."""
+"""Times and days in any spelling; none of them raises an exception."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_day_begins_at_midnight_in_chicago_even_when_its_clocks_change(sent: s
 
 
 def test_every_hour_of_a_year_is_in_the_day_given_by_the_chicago_rule() -> None:
-    """Told apart from any table of zones: six hours behind UTC in winter, five from March to November."""
+    """The rule without a table of zones: six hours behind UTC in winter, five from March to November."""
     summer = range(1_772_956_800, 1_793_516_400)  # 2026-03-08T08:00Z to 2026-11-01T07:00Z
     first = 1_767_225_600  # 2026-01-01T00:00Z
     for second in range(first, first + 365 * 86_400, 3_600):

@@ -290,7 +290,7 @@ HUGE = {
 
 @pytest.mark.parametrize("name", HUGE)
 def test_a_huge_header_takes_linear_time(name: str) -> None:
-    """Read again from each quote or bracket, one of these would take hours."""
+    """A parser that starts again at each quote or bracket would take hours."""
     assert from_addr(HUGE[name]) is None
     assert message_id(HUGE[name]) is not None
 

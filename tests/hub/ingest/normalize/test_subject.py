@@ -45,7 +45,7 @@ V1 = {
     "NUL and half a character": ("Re: \0\ud800", "\0\ud800"),
 }
 
-# Where both versions are the same, v2 is told by V1.
+# Where both versions agree, V1 has the expected result of v2, too.
 DIFFER = {
     "another language": ("AW: Plan", "aw: plan", "plan"),
     "a counted reply": ("Re[2]: Plan", "re[2]: plan", "plan"),
@@ -171,7 +171,7 @@ def test_the_thread_subject_of_a_thread_subject_is_itself(came: str) -> None:
 
 
 def by_the_letter_of_the_rfc(came: str) -> str:
-    """RFC 5256, section 2.1, step by step and without any care for time."""
+    """RFC 5256, section 2.1, step by step, without regard to speed."""
     words = subject._WORDS
     tag = r"\[[^\[\]]*\] ?"
     refwd = rf"(?:{words}) ?(?:{tag}|\([0-9]+\) ?|[\^*][0-9]+ ?)?[:\uff1a]"
@@ -218,7 +218,7 @@ HUGE: dict[str, tuple[str, str, int, str, str | None, str | None]] = {
 def test_a_huge_subject_takes_linear_time(
     begins: str, again: str, times: int, ends: str, first: str | None, second: str | None
 ) -> None:
-    """With work that grew by the square of it, one of these would take hours."""
+    """In quadratic time, one of these would take hours."""
     came = begins + again * times + ends
 
     assert subject_base(came) == (came if first is None else first)

@@ -1,4 +1,4 @@
-"""One message, written in both forms in which Telegram gives it: as a bot receives it, and as it is exported."""
+"""One message in both forms that Telegram has: as a bot receives it, and as it is exported."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def live(written: Written) -> dict[str, Any]:
 
 
 def exported(written: Written, *, old: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The chat and the message of `result.json`; an old one has neither `text_entities` nor a name of the file."""
+    """The chat and the message of `result.json`; an old one has neither `text_entities` nor the name of the file."""
     chat = {"name": "Kitchen", "type": written.chat_kind, "id": written.chat_bare_id}
     name = f"{written.first_name} {written.last_name}".strip()
     message: dict[str, Any] = {

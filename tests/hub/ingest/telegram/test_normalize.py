@@ -1,4 +1,4 @@
-"""Our own form: a text and where it is from."""
+"""Our own form: a text and its source."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ SENDER = {"sender_chat": {"id": -5, "title": "News"}, "author_signature": "Ada",
 
 
 def whole(payload: dict[str, Any] | None) -> None:
-    """An entry can be stored, whichever the database."""
+    """Check that both databases can store an entry."""
     if payload is None:
         return
     assert list(payload) == [name for name in COLUMNS if name in payload]
@@ -78,7 +78,7 @@ def tried(normalize: Callable[..., dict[str, Any] | None], *sent: Any) -> None:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in the value, and so every field that a normalizer could read."""
+    """Every path in the value, and so every field that a normalizer could read."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for name, item in inner for place in places(item, (*path, name)))]
 

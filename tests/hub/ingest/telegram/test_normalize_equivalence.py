@@ -17,7 +17,7 @@ LINK = Part("https://a.example/?utm_source=t&b=1", "link")
 HIDDEN = Part("here", "text_link", "https://b.example/x")
 THOUGHT = Written((Part("A thought"),))
 
-# Links, words that look like them, and whatever makes it hard to count characters.
+# Links, words that look like links, and characters that are hard to count.
 words = st.text(st.sampled_from("ab .,:/()[]\n\t\u00a0\u00e4\u0308\u4e2d\u200d🙂👩🏽"), min_size=1, max_size=12)
 urls = st.sampled_from([
     "https://a.example/?utm_source=t&b=1", "http://b.example/(x)", "c.example/path", "www.d.example", "notes.md",
@@ -74,7 +74,7 @@ def test_an_old_export_gives_the_same_keys_and_text(written: Written) -> None:
 
 @given(written=messages, plain=st.booleans())
 def test_the_plain_form_gives_the_same_keys(written: Written, plain: bool) -> None:
-    """Without marks only where the message has no link that is not written out in the text."""
+    """Without `entities` only if the message has no link that is missing in its text."""
     message = live(written)
     text = message.get("text", message.get("caption", ""))
     sent: dict[str, Json] = {

@@ -1,4 +1,4 @@
-"""Artifacts: used again exactly where the brain declares it, and computed again everywhere else."""
+"""Artifacts: reused exactly where the brain declares it, and computed again everywhere else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LARGE = "x" * (INLINE_BYTES_MAX + 1)
 
 
 class Session:
-    """Runs of one session on one database, with time that stands still until it is moved."""
+    """Runs of one session on one database, with a clock that the test moves."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self.database = database
@@ -274,7 +274,7 @@ def test_a_full_store_does_not_stop_a_turn(session: Session, tmp_path: Path) -> 
 @embedded
 def test_bytes_deleted_by_gc_before_their_row_existed_are_put_again(session: Session) -> None:
     class Collected:
-        """A collection comes by right after the bytes were put."""
+        """A store whose gc deletes the bytes right after they were put."""
 
         def put(self, temp_file: TempFile, blob_id: str) -> str:
             key = session.blobs.put(temp_file, blob_id)

@@ -33,7 +33,7 @@ SUPERSEDE, ABSORB, QUEUE = Decision.SUPERSEDE, Decision.ABSORB, Decision.QUEUE
 
 
 class Desk:
-    """A graph of a model and a tool with an effect, which stops where the test wants it to."""
+    """A graph of a model and a tool with an effect, which stops at the point that the test names."""
 
     def __init__(self, effect: str, stops_at: str = "", checkpointer: Any = None, *, is_quiet: bool = False) -> None:
         self.stops_at = stops_at
@@ -71,7 +71,7 @@ class Desk:
         self.happened.append(f"undo {thing}: {result['content']}")
 
     async def _at(self, point: str) -> None:
-        """Stop there once: the next run passes."""
+        """Stop at the point once; later runs pass it."""
         if point == self.stops_at:
             self.stops_at = ""
             self.reached.set()
@@ -100,7 +100,7 @@ class Desk:
 
 @pytest.fixture
 def play(sqlite_template: Path, tmp_path: Path) -> Callable[..., None]:
-    """Run a story with as many processes of a hub as it wants, all with the same brain."""
+    """Run a story with one or more processes of a hub, all with the same brain."""
 
     def run(make: Callable[[], Desk], story: Callable[..., Coroutine[Any, Any, None]], **options: Any) -> None:
         (tmp_path / "hub.db").write_bytes(sqlite_template.read_bytes())

@@ -1,4 +1,4 @@
-"""Beats: the messages of a burst have one response, however often and in whichever order they arrive."""
+"""Beats: the messages of a beat get one response, however often and in any order they arrive."""
 
 from __future__ import annotations
 

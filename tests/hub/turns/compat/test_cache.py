@@ -1,4 +1,4 @@
-"""The idempotency cache of the contract over the ledger: its results and its limits."""
+"""The idempotency cache of the contract, on the ledger: its results and its limits."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from onceward.turns import Brain, Context, State, Turn
 
 
 class Counting:
-    """A brain that never says the same thing twice."""
+    """A brain that gives a different answer in each run."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -53,7 +53,7 @@ async def send(harness: TurnHarness, content: str, message_id: str) -> str:
 
 
 def forget(harness: TurnHarness) -> None:
-    """Make the database look like a restored backup: it does not know the message any more."""
+    """Make the database look like a restored backup, which does not contain the message any more."""
     harness.write("DELETE FROM turns")
 
 
@@ -125,7 +125,7 @@ def test_a_response_too_large_for_the_ledger_is_read_from_the_turn_that_gave_it(
 def test_a_beat_whose_response_was_recorded_before_a_crash_is_still_answered(
     database: Database, ledger_url: str
 ) -> None:
-    """The turn that delivers it afterwards also settles it."""
+    """The turn that delivers it later also settles it."""
     broken: list[str] = []
 
     async def break_off(name: str, _turn: Turn) -> None:

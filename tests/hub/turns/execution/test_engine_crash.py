@@ -35,7 +35,7 @@ class Broken(Exception):
 
 
 class Breaking:
-    """Breaks a run off, by exception or by standing still, when it comes to the step for the first time."""
+    """Interrupts a run when it first reaches the step: by an exception, or by freezing it."""
 
     def __init__(self, name: str, *, frozen: bool) -> None:
         self._name = name
@@ -85,7 +85,7 @@ def test_an_exception_after_any_step_loses_nothing_and_sends_nothing_twice(
 def test_a_run_that_stalled_after_any_step_can_do_nothing_once_another_has_continued(
     database: Database, ledger_url: str
 ) -> None:
-    """Its lease lapses, another process takes over, and then it wakes up and goes on where it was."""
+    """Its lease lapses, another process takes over, and then it continues."""
     clock = PinnedClock()
 
     async def story(step: str, way: str, ledger: Ledger) -> None:
@@ -97,7 +97,7 @@ def test_a_run_that_stalled_after_any_step_can_do_nothing_once_another_has_conti
             first.runner.wake(turn_id)
             await asyncio.wait_for(breaking.reached.wait(), SECONDS_MAX)
             if step != "started":
-                # While its lease lasts, nobody takes it over.
+                # While its lease lasts, no other process takes it over.
                 before = first.turn(turn_id)
                 await second.sweep()
                 assert first.turn(turn_id) == before, step
@@ -123,7 +123,7 @@ def fork_server() -> Iterator[ForkServer]:
 def test_a_process_killed_after_any_step_loses_nothing_and_sends_nothing_twice(
     database: Database, database_url: str, durable_url: str, fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    """The next process finds at once that it is dead."""
+    """The next process proves at once that it is dead."""
     channel = FileChannel(tmp_path / "post")
     places = list(itertools.product(("acknowledged", *STEPS), WAYS))
     turns = {one: killed_after(fork_server, *one, database_url, durable_url, tmp_path / "post") for one in places}

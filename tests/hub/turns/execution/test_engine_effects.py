@@ -26,7 +26,7 @@ MOMENTS = ("before", "during", "after")
 
 @dataclass
 class World:
-    """External effects by session, and a brain that stops where the test wants it to."""
+    """External effects by session, and a brain that stops at the point that the test names."""
 
     effect: Effect
     moment: str
@@ -100,7 +100,7 @@ def check_world(world: World, decision: Decision) -> None:
     elif decision in {QUEUE, FORCE} or world.moment == "before":
         assert (happened["begun"], happened["done"], happened["undone"]) == (1, 1, 0)
     elif world.effect is Effect.IDEMPOTENT:
-        # A cancelled effect runs again, and a finished one is kept.
+        # A cancelled effect runs again; a finished one does not.
         assert (happened["begun"], happened["done"]) == ((2, 1) if world.moment == "during" else (1, 1))
     else:
         # Everything that the superseded run did, or may have done, is undone once before it runs again.
@@ -142,7 +142,7 @@ def test_there_is_one_effect_for_every_decision_at_every_step(database: Database
 
 
 def test_nothing_runs_again_before_its_effect_is_undone(database: Database) -> None:
-    """An undo that fails is tried again with the next attempt; until then the brain does not begin."""
+    """An undo that fails is repeated with the next attempt; until it succeeds, the brain does not start."""
     world = World(Effect.COMPENSATABLE, "after", SUPERSEDE)
     log: list[str] = []
     failures = [RuntimeError("not now")]

@@ -196,7 +196,7 @@ def test_a_response_that_a_channel_did_not_accept_is_sent_later(database: Databa
 
 
 def test_a_response_that_may_have_been_sent_is_not_sent_again(database: Database, ledger: Ledger) -> None:
-    """An operator finds it among the claims in doubt."""
+    """An operator sees it among the claims in doubt."""
     channel = Refusing(RuntimeError("the line broke"))
     turn = delivered(database, ledger, channel, 3)
 
@@ -300,7 +300,7 @@ def test_a_run_superseded_on_another_hub_learns_of_it_by_the_sweep(database: Dat
 
 
 def test_brains_that_block_their_threads_do_not_delay_the_storing_of_messages(database: Database) -> None:
-    """A `def` brain runs in a thread, and of these there are not many."""
+    """A `def` brain runs in a thread, and the number of threads is limited."""
     release = threading.Event()
 
     def slow(_context: Context) -> str:

@@ -18,7 +18,7 @@ MESSAGES = 36
 
 
 class Watching:
-    """A brain that notes what was said where, and whether it ever is at work twice in one session."""
+    """A brain that records the messages of each session, and checks that it runs only once in a session at a time."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

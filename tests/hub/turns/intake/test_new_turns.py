@@ -1,4 +1,4 @@
-"""Messages of idle sessions: each begins a turn, many in one transaction, and a turn that can run is started with it."""
+"""Messages of idle sessions: each begins a turn, many in one transaction; a turn that can run is stored as started."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run_story(
 
 
 class Starter:
-    """A runner that notes what it is given to run, and runs nothing."""
+    """A runner that records the turns that it gets, and runs none."""
 
     def __init__(self, *, free: bool = True) -> None:
         self.free = free
@@ -191,7 +191,7 @@ def test_two_messages_of_one_idle_session_at_once_are_decided_about_one_after_th
 
 
 def test_a_session_that_another_transaction_has_locked_is_waited_for(database: Database, ledger: Ledger) -> None:
-    """On PostgreSQL the batch does not wait, and the message goes on alone."""
+    """On PostgreSQL the batch does not wait; the message is stored alone."""
     locked, release = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -350,7 +350,7 @@ def test_a_started_turn_whose_process_died_before_the_claim_is_run_by_the_sweep(
 
 
 def test_a_sweep_leaves_a_turn_alone_that_its_own_process_is_about_to_run(database: Database, ledger: Ledger) -> None:
-    """Between the commit and the runner, the row looks like one whose process is gone."""
+    """Between the commit and the runner, the row looks like one whose process has died."""
 
     async def story(harness: TurnHarness) -> None:
         runner = harness.runner

@@ -1,4 +1,4 @@
-"""Messages that are known already: by id, by key, by content. Each is stored once and answered by the turn that has it."""
+"""Known messages: found by id, key or content. Each is stored once, and answered by the turn that has it."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_concurrent_duplicates_are_stored_once(database: Database, ledger: Ledge
 
 
 def test_one_key_sent_concurrently_in_many_sessions_is_stored_once(database: Database, ledger: Ledger) -> None:
-    """Sessions do not wait for each other: the index on keys refuses all but one, and these look again."""
+    """Sessions do not wait for each other: the index on keys refuses all but one, and the others read again."""
     blocking = BlockingBrain()
 
     async def story(harness: TurnHarness) -> None:

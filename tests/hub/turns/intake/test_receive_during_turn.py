@@ -211,7 +211,7 @@ def test_after_a_side_effect_the_default_is_to_queue_and_a_brain_may_still_super
 def test_a_superseded_run_can_neither_start_effects_nor_stream_nor_respond(
     database: Database, ledger: Ledger, decision: Decision
 ) -> None:
-    """Even if it does not hear that it is cancelled."""
+    """Even if it ignores its cancellation."""
     reached, go_on = asyncio.Event(), asyncio.Event()
     refused: list[str] = []
     happened: list[str] = []
@@ -260,7 +260,7 @@ def test_a_superseded_run_can_neither_start_effects_nor_stream_nor_respond(
 def test_a_run_that_does_not_know_that_it_is_superseded_learns_it_when_it_responds(
     database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another process has superseded it, and no sweep came between."""
+    """Another process has superseded it, and no sweep ran in between."""
     blocking = BlockingBrain()
 
     async def story(harness: TurnHarness) -> None:
@@ -305,7 +305,7 @@ def test_messages_within_the_window_of_their_channel_are_one_turn(database: Data
 
 
 def test_a_runner_waits_for_the_end_of_the_window(database: Database, ledger: Ledger) -> None:
-    """The one test in which time passes: a fifth of a second."""
+    """The only test that waits: a fifth of a second."""
     blocking = BlockingBrain()
 
     async def whole() -> None:
@@ -324,7 +324,7 @@ def test_a_runner_waits_for_the_end_of_the_window(database: Database, ledger: Le
 
 
 def test_a_later_message_does_not_overtake_a_waiting_one(database: Database, ledger: Ledger) -> None:
-    """Superseding the running turn would carry its messages behind those that wait."""
+    """Its messages would come after the waiting ones if the running turn were superseded."""
     wanted = iter([QUEUE, SUPERSEDE, ABSORB])
     blocking = BlockingBrain(lambda *_: next(wanted))
 

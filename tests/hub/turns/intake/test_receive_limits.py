@@ -89,7 +89,7 @@ def test_an_accumulating_turn_closes_when_it_is_full(
         queued = others[2]
         assert (harness.turn(queued.turn_id).reason, queued.turn_id) == ("turn_full", others[3].turn_id)
         assert (texts(harness, first), texts(harness, queued)) == (list("abc"), list("de"))
-        # It waits for nothing more: the clock stands still, and it runs.
+        # It is full, so it runs although the clock has not moved.
         assert (await blocking.began()).message_texts == list("abc")
         assert harness.turn(queued.turn_id).turn_group_id != first.turn.turn_group_id
 
@@ -97,7 +97,7 @@ def test_an_accumulating_turn_closes_when_it_is_full(
 
 
 class Woken:
-    """A runner that notes what it is woken for."""
+    """A runner that records which turns it is woken for."""
 
     def __init__(self) -> None:
         self.turns: list[str] = []
@@ -147,7 +147,7 @@ def test_carried_over_messages_count_towards_the_limit(database: Database, ledge
         await running(harness, blocking, "aa", metadata={"b": 1})
         second = await harness.say("c", session_key=SESSION)
         await blocking.began()
-        # 2 + 7 + 1 bytes are there, and 3 more are one too many for 12.
+        # 2 + 7 + 1 bytes are stored; 3 more exceed the limit of 12 by one.
         third = await harness.say("ddd", session_key=SESSION)
 
         assert (second.decision, texts(harness, second)) == (wanted, ["aa", "c"])
@@ -243,7 +243,7 @@ def test_a_retried_turn_waits_in_the_same_queue(
 
 
 def test_concurrent_processes_share_the_limits(database_url: str, database: Database, ledger: Ledger) -> None:
-    """Two processes on one database; neither knows what the other one receives."""
+    """Two processes on one database; neither knows what the other receives."""
     blocking = BlockingBrain(decides(Decision.QUEUE))
     intake = Intake(max_messages=3, max_queued=2)
 

@@ -1,4 +1,4 @@
-"""Metadata that changes the meaning of a message makes it another message; that of a delivery does not."""
+"""Metadata that changes the meaning of a message makes it another message; metadata of its delivery does not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onceward.turns import Brain, Context
 
 DE, EN = {"locale": "de", "order": {"id": 1, "lines": [1, 2]}}, {"locale": "en", "order": {"id": 1, "lines": [1, 2]}}
 DE_TURNED = {"order": {"lines": [1, 2], "id": 1.0}, "locale": "de"}
-# More than a double can tell apart: RFC 8785 has no form for it.
+# Beyond the integers of a double: RFC 8785 has no form for it.
 LARGE = 2**60
 
 
@@ -28,7 +28,7 @@ def ledger() -> Iterator[Ledger]:
 
 
 async def planned(context: Context) -> list[str]:
-    """A plan that depends on the metadata, and why it was used again or not."""
+    """A plan that depends on the metadata, and why it was reused or not."""
     locale = str(context.messages[-1].metadata.get("locale"))
     plan = await context.artifact("plan", lambda: f"a plan in {locale}")
     return [plan, context.artifacts.explain("plan")[0].reason.partition("; ")[0]]

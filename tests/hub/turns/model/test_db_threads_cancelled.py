@@ -13,7 +13,7 @@ from onceward.hub.turns.model.db_threads import in_thread
 
 
 def test_a_call_cancelled_twice_ends_with_its_thread_and_leaves_no_exception() -> None:
-    """Else its caller goes on while the thread still uses the database, and what it raises is told to the log."""
+    """Otherwise its caller would continue while the thread uses the database, and its exception would go to the log."""
     may_end, reported = threading.Event(), []
 
     def work() -> None:

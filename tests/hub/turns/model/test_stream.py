@@ -65,7 +65,7 @@ def test_a_delta_is_stored_before_the_brain_continues_and_notified(database: Dat
 
 
 def test_a_restarted_run_starts_a_new_stream(database: Database) -> None:
-    """A follower that has read half of the first stream gets the second one from its beginning."""
+    """A follower that has read half of the first stream gets the second one from its start."""
 
     async def say_parts(run: BlockedRun) -> Json:
         await run.context.say(f"to {' and '.join(run.message_texts)}")

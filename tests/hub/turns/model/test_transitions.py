@@ -1,4 +1,4 @@
-"""The guards of a turn's row, one by one: who comes too late changes nothing. And two that meet: the first one wins."""
+"""The guards of a turn's row, one by one: a late writer changes nothing; of two concurrent writers, the first wins."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ _WAITING = text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' A
 
 @contextmanager
 def running_concurrently(database: Database, move: Callable[[Transaction], object]) -> Iterator[list[object]]:
-    """Runs it in a thread until it waits for a lock; after the block, to its end. The list holds what came of it."""
+    """Run it in a thread until it waits for a lock; after the block, to its end. Yields the list for its result."""
     came: list[object] = []
 
     def act() -> None:
@@ -227,7 +227,7 @@ MEETINGS = [
     (first, second)
     for first in MOVES
     for second in MOVES
-    # An effect may begin before the response is recorded, and while a run goes on that is then given up.
+    # An effect may begin before the response is recorded, and during a run that is given up later.
     if (first, second) not in {("fire", "fire"), ("fire", "respond"), ("fire", "restart")}
 ]
 
@@ -248,7 +248,7 @@ def test_of_two_concurrent_transitions_the_first_one_wins(database: Database) ->
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_a_message_concurrent_with_the_response_of_a_turn_does_not_queue_behind_it(database: Database) -> None:
-    """It would wait for a turn that, when it ended, did not know of it yet."""
+    """It would wait for a turn that did not know of it when it ended."""
     with database.write() as tx:
         turn = running(tx)
     message = UserMessage(content="hello", principal="ada", tenant_id="t", session_key="s").ready()

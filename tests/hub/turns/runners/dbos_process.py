@@ -1,4 +1,4 @@
-"""A process whose turns are run by DBOS, and one that begins a turn and then hangs until it is killed."""
+"""A process whose turns run on DBOS, and one that begins a turn and then hangs until it is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token of a Hatchet engine that is not there. It says where the engine is; nobody looks at its signature."""
+"""A token of a Hatchet engine that does not exist. It contains the engine's address; its signature is not checked."""
 
 from __future__ import annotations
 

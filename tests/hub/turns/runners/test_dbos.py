@@ -53,7 +53,7 @@ def test_each_attempt_of_a_turn_is_a_workflow(url: str, caplog: pytest.LogCaptur
             assert harness.turn(turn_id).answer == "hello, at last"
             me = harness.runner.executor_id
             assert harness.workflows(turn_id) == [(":1", "SUCCESS", me), (":2", "SUCCESS", me)]
-        # The threads of the loop, which DBOS makes its own, are there for others when it is gone.
+        # DBOS uses the threads of the loop; later tests need them again.
         assert await asyncio.to_thread(os.getpid) == os.getpid()
 
     asyncio.run(story())

@@ -36,7 +36,7 @@ with warnings.catch_warnings():
 
 @pytest.fixture(scope="module")
 def hatchet() -> Hatchet:
-    """A client of an engine that is not there."""
+    """A client of an engine that does not exist."""
     nowhere = ClientConfig(
         token=TOKEN,
         tls_config=ClientTLSConfig(strategy="none"),
@@ -60,7 +60,7 @@ def ledger() -> Iterator[Ledger]:
 
 
 class HatchetHarness:
-    """One process whose turns are run step by step."""
+    """One process whose turns run step by step."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ def test_a_step_of_a_dead_worker_is_run_again_by_another(hatchet: Hatchet, datab
 
 
 class ClosedChannel:
-    """The way to a channel, closed at first."""
+    """A channel that refuses messages while it is closed."""
 
     is_closed = True
 
@@ -189,7 +189,7 @@ class ClosedChannel:
 
 
 class Statuses:
-    """Notes what was found when a beat or a tool call was looked up."""
+    """Records the results of the checks of beats and tool calls."""
 
     def __init__(self) -> None:
         self.found: list[str] = []

@@ -43,7 +43,7 @@ def names(sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def _signals() -> Iterator[None]:
-    """A worker takes the signals of its process."""
+    """Restore the signal handlers, which a worker replaces."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)}
     yield
     for number, handler in before.items():

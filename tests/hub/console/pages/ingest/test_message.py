@@ -1,4 +1,4 @@
-"""A pasted message: what the page predicts is what the insert then does, and the page itself writes nothing."""
+"""FIRST A pasted message: the page predicts what the insert then does, and writes nothing itself."""
 
 from __future__ import annotations
 
