@@ -152,7 +152,7 @@ def _is_within(events: Sequence[Mapping[str, Any]], version: Version) -> bool:
             try:
                 bound = Version("0" if text == "0" else str(text))
             except InvalidVersion:
-                return True  # not comparable: a person has to look
+                return True  # not comparable: a person must check it
             if kind == "introduced" and version >= bound:
                 inside = True
             elif (kind == "fixed" and version >= bound) or (kind == "last_affected" and version > bound):

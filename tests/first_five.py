@@ -90,7 +90,7 @@ class Start:
 
     @property
     def program(self) -> str:
-        """Its Python, after the imports of the page above it that it uses: a page is one program."""
+        """Return its Python, after the imports that it uses from earlier on the page: a page is one program."""
         own = "\n\n".join(block.text for block in self.blocks if block.kind == "python")
         used = {node.id for node in ast.walk(ast.parse(own)) if isinstance(node, ast.Name)}
         imports = [node for node in ast.parse(self.before).body if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -161,7 +161,7 @@ def try_program(start: Start, clone: Path, folder: Path) -> Path:
 
 
 def commands(start: Start) -> list[str]:
-    """The commands of a starting point, one for each line, without comments and without the tests."""
+    """Return the commands of a starting point, one for each line, without comments and without the tests."""
     text = "\n".join(block.text for block in start.blocks if block.kind == "sh").replace("\\\n", " ")
     lines = [line.partition(" #")[0].strip() for line in text.splitlines()]
     return [line for line in lines if line and not line.startswith(("#", "make test", "cd ", "git clone"))]

@@ -30,7 +30,7 @@ class LogEvents(NamedTuple):
 
 
 def log_events(modules: Iterable[Module]) -> dict[tuple[str, str], LogEvents]:
-    """Every event of these modules, by the name of its logger and its own."""
+    """Return every event of these modules, by the name of its logger and its own."""
     levels, fields = defaultdict[tuple[str, str], set[str]](set), defaultdict[tuple[str, str], set[str]](set)
     for module in modules:
         for function in _functions(module.tree):
@@ -47,7 +47,7 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunction
 
 
 def _calls(function: ast.AST, tree: ast.Module) -> Iterator[ast.Call]:
-    """Every call that logs an event in this function."""
+    """Return every call in this function that logs an event."""
     for node in ast.walk(function):
         match node:
             case ast.Call(func=ast.Name(id="log_event"), args=[ast.Attribute(), _, *_]):
@@ -62,7 +62,7 @@ def _calls(function: ast.AST, tree: ast.Module) -> Iterator[ast.Call]:
 
 
 def _method(call: ast.Call) -> ast.Attribute:
-    """The method of the logger, such as `logger.warning`."""
+    """Return the method of the logger, such as `logger.warning`."""
     method = call.args[0] if name_of(call) == "log_event" else call.func
     assert isinstance(method, ast.Attribute)
     return method
@@ -106,7 +106,7 @@ def _keys(value: ast.expr | None, function: ast.AST, tree: ast.Module) -> Iterat
 
 
 def _logger(call: ast.Call, tree: ast.Module) -> str:
-    """The name that `getLogger` got for the logger of this call."""
+    """Return the name that `getLogger` got for the logger of this call."""
     made = _assigned(tree, _method(call).value)
     if not isinstance(made, ast.Call) or name_of(made) != "getLogger":
         return UNKNOWN
@@ -115,7 +115,7 @@ def _logger(call: ast.Call, tree: ast.Module) -> str:
 
 
 def _assigned(scope: ast.AST, target: ast.expr) -> ast.expr | None:
-    """The value that a name or an attribute is assigned in a module or a function."""
+    """Return the value that a name or an attribute is assigned in a module or a function."""
     wanted = ast.unparse(target)
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == wanted:
@@ -124,7 +124,7 @@ def _assigned(scope: ast.AST, target: ast.expr) -> ast.expr | None:
 
 
 def table(text: str) -> Mapping[tuple[str, str], LogEvents]:
-    """The rows of the table of log events in the text of a document."""
+    """Return the rows of the table of log events in the text of a document."""
     found = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("| ").split(" | ")]

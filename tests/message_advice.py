@@ -47,7 +47,7 @@ ADVICE = {
     "unauthorized": "Send a valid token. `onceward token list` lists the tokens of the hub.",
     "unexpected-answer": "Check that the address belongs to a hub, and that the client and the hub have compatible versions.",
     "write-refused": "The database rejects this data, and a retry does not help. Correct the data. Nothing was written.",
-    # Problems that the middleware and the hub answer themselves.
+    # Problem responses of the middleware and of the hub themselves.
     "badRequest": "Correct the request as `detail` and `errors` say. Nothing was written.",
     "headersTooLarge": "Send fewer or shorter headers.",
     "internal": "Report it with the `X-Request-ID` of the response. The log has the traceback under the same id.",

@@ -239,7 +239,7 @@ class _Reader:
         return name_of(call) in _HELP_CALLS and self._module.name.startswith("onceward.cli")
 
     def _docstring_kind(self, statement: ast.Expr) -> str | None:
-        """The docstring of a command is its help, and that of a route its description."""
+        """Return the kind of a docstring: that of a command is its help, that of a route its description."""
         parent = self._parents[statement]
         if isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef) and parent.body[0] is statement:
             decorators = [one for one in parent.decorator_list if isinstance(one, ast.Call)]
@@ -291,7 +291,7 @@ class _Reader:
 
 
 def page(messages: Iterable[Message]) -> str:
-    """docs/messages.md."""
+    """Return the text of docs/messages.md."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for message in messages:
         where = found[message.code][message.text]

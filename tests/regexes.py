@@ -15,7 +15,7 @@ from re import _parser as parser
 from typing import Any
 
 _FUNCTIONS = frozenset({"compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"})
-# Characters that stand for all the others: each class of the pattern is compared on these.
+# A sample of characters: each class of the pattern is compared on these.
 _SAMPLE = "".join(map(chr, range(256))) + "\u0130\u0660\u2003\u4e2d\U0001f600"
 # Where Unicode has characters for private use.
 _PUT_IN = 0xE000

@@ -52,7 +52,7 @@ def test_other_failures_are_not_rerun(ended: int | None, failed: Sequence[str], 
 
 
 def test_the_result_of_a_run_is_saved_for_the_rerun(tmp_path: Path) -> None:
-    """By the one that commands the workers, after them."""
+    """xdist's controller saves it, after its workers have ended."""
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_sessionfinish\n", "utf-8")
     (tmp_path / "test_luck.py").write_text("def test_luck():\n    assert False\n", "utf-8")
 

@@ -39,7 +39,7 @@ def site() -> Iterator[str]:
 
 @pytest.fixture
 def refused() -> Iterator[str]:
-    """An address that nobody listens on, and that no other process can take."""
+    """An address that refuses connections, and whose port no other process can take."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}/"

@@ -55,7 +55,7 @@ def restore(script: str, path: Path) -> Path:
 
 
 def resolve(name: str) -> Any:
-    """The module, class or function of a dotted name; None when there is none."""
+    """Return the module, class or function of a dotted name; None if it does not exist."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         try:
@@ -134,7 +134,7 @@ def test_an_outcome_whose_class_had_another_module_is_replayed(outcome: dict[str
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: outcome["key"])
 @pytest.mark.usefixtures("old_names_allowed")
 def test_a_value_is_stored_in_the_old_format(outcome: dict[str, Any], old_ledger: Ledger) -> None:
-    """To the last byte: fingerprints are made of the same form, and processes of both versions may share a store."""
+    """Fingerprints are made of the same form, and processes of both versions may share a store."""
     entry = old_ledger.blocking.read("call", outcome["key"])
     assert entry is not None
     stored = old_ledger.blocking.body(entry)

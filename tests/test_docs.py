@@ -1,4 +1,4 @@
-"""The documents are tested: their code runs and prints what they say, their links lead somewhere, the tests they name
+"""The documents are tested: their code runs and prints what they say, their links work, the tests that they name
 exist, and nothing that a user can write, set or catch is left out of them.
 """
 
@@ -194,7 +194,7 @@ def test_every_page_on_the_map_is_in_the_navigation_of_the_site() -> None:
 
 
 def test_the_site_has_every_file_that_its_pages_link_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages and pictures: `make docs` follows the links of the built pages, and takes a minute."""
+    """Only pages and pictures: `make docs` follows the links of the built pages, and takes a minute."""
     monkeypatch.setattr(build_site, "SOURCE", tmp_path)
     build_site.stage()
     site = {ROOT / path for path in build_site.pages()}

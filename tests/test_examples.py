@@ -258,7 +258,7 @@ def test_topics_on_a_hub_have_no_duplicates(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("data")
-    # Port 0: the system chooses, and the log tells. A port found free beforehand may be taken by then.
+    # Port 0: the system chooses, and the log names the port. A port found free earlier may be taken by then.
     command = [forked_python(*IMPORTS), "-m", "examples.demo", "fastapi", "--port", "0", "--data-dir", str(folder)]
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, cwd=EXAMPLES.parent) as process:
         assert process.stderr is not None

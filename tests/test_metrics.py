@@ -20,7 +20,7 @@ from onceward.testing import PinnedClock
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read takes longer on a busy machine than a scrape would wait for it."""
+    """Use a long timeout: on a busy machine, a read takes longer than a scrape would wait for it."""
     monkeypatch.setattr(metrics, "WAIT_SECONDS", 30.0)
 
 

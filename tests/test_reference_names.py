@@ -34,7 +34,7 @@ def spans() -> tuple[str, ...]:
 
 
 def resolve(name: str) -> Any:
-    """The module, class or function of a dotted name; None when there is none."""
+    """Return the module, class or function of a dotted name; None if it does not exist."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         try:

@@ -116,7 +116,7 @@ IMPURE_CALLS = frozenset({
 
 # A module is named for what it holds.
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "managers", "models", "misc"})
-# Longer modules are hard to keep in mind. Docstrings do not count, so nobody saves on them. Tests are read one at a time.
+# Longer modules are hard to keep in mind. Docstrings do not count. Tests are read one at a time.
 LINES_MAX = {"src": 400, "tests": 600}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
 
@@ -199,7 +199,7 @@ Rule = Callable[[Path], None]
 
 
 def each(paths: Sequence[Path]) -> Callable[[Rule], Callable[[], None]]:
-    """A rule that every one of these keeps, as one test: a test for each of them would take longer than the rule."""
+    """Return one test that applies a rule to all of these; a test for each would take longer than the rule."""
 
     def all_of(rule: Rule) -> Callable[[], None]:
         def test() -> None:
@@ -294,7 +294,7 @@ def test_the_public_package_only_re_exports_names() -> None:
 
 @source
 def test_a_pattern_takes_linear_time(path: Path) -> None:
-    """Or says here why. A header or a field that somebody sends may be made to take as long as it can."""
+    """Exceptions are in LINEAR_ALL_THE_SAME, with a reason. A sender can choose the header that takes longest."""
     found = {
         f"line {line}: {pattern!r}: {'; '.join(why)}"
         for pattern, flags, line in patterns(tree_of(path))

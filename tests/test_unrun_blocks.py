@@ -156,7 +156,7 @@ def test_a_payment_with_psycopg(shop: psycopg.Connection, database_url: str) -> 
 
 
 class Payment(models.Model):  # type: ignore[misc]  # Django has no types
-    """The model of the project that the reader has."""
+    """Define the model of the project that the reader has."""
 
     order_id = models.TextField(default="")
     amount = models.IntegerField()
@@ -218,7 +218,7 @@ def test_a_django_view_that_commits_its_response(shop: psycopg.Connection, datab
 
 
 def test_a_worker_with_a_fault(tmp_path: Path) -> None:
-    """The worker of the tests of the faults, which charges and then prints."""
+    """The worker of the fault tests, which charges and then prints."""
     charges, url = tmp_path / "charges", f"sqlite:///{tmp_path}/ledger.db"
     block = unrun_block("docs/guides/testing.md", "wait_until_frozen")
     worker = [sys.executable, str(ROOT / "tests/testing/child.py"), url, str(charges), "idempotent"]

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def unrun_block(page: str, words: str) -> Block:
-    """Return the one block of the page that has these words."""
+    """Return the one block of the page that contains these words."""
     (block,) = [block for block in blocks(ROOT / page) if block.kind == DO_NOT_RUN and words in block.text]
     return block
 

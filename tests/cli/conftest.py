@@ -26,7 +26,7 @@ class Done:
 
 
 class Onceward:
-    """`onceward("task", "add", "x")`, with where it works added at the end."""
+    """`onceward("task", "add", "x")`: runs a command, with the options that name the hub or the data folder added."""
 
     def __init__(
         self, where: list[str], blobs: Path, capture: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch

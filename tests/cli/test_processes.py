@@ -96,7 +96,7 @@ def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
 
 
 def on_a_terminal(*arguments: str, cwd: Path) -> str:
-    """All that it shows there."""
+    """Return the output of a command on a terminal."""
     shown = b""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -120,7 +120,7 @@ def on_a_terminal(*arguments: str, cwd: Path) -> str:
 
 
 def test_a_hub_without_progress_figures_is_shown_with_the_elapsed_time(hub: tuple[str, Path], tmp_path: Path) -> None:
-    """No figure: none would say how far it is."""
+    """A hub without progress figures gives no number of which a percentage could be computed."""
     text = on_a_terminal("admin", "backfill-spec-attachments", "--hub", hub[0], cwd=tmp_path)
 
     assert "0:00:0" in text

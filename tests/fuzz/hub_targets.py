@@ -246,7 +246,7 @@ def redis_entry(data: bytes) -> object:
     return to_entry("s", "k", head, body)
 
 
-# Answers to the client.
+# Responses to the client.
 
 
 def client_answer(data: bytes) -> object:

@@ -64,7 +64,7 @@ async def connected(transport: AbstractAsyncContextManager[Any], version: str = 
 
 
 def over_stdio(folder: Path) -> AbstractAsyncContextManager[Any]:
-    """Starts the shop as a process of its own."""
+    """Start the shop in its own process."""
     return stdio_client(python_server(str(SHOP), str(folder)))
 
 

@@ -1,4 +1,4 @@
-"""A model for OpenAI Agents that says what it was given, without a network."""
+"""A model for OpenAI Agents with scripted answers, without a network."""
 
 from __future__ import annotations
 

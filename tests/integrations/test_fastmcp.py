@@ -38,7 +38,7 @@ def backend() -> Backend:
 
 
 def play(ledger: Ledger, folder: Path, steps: Callable[[Client], Awaitable[T]], **options: Any) -> T:
-    """Connect the client of the `mcp` package to the shop, and do something with it."""
+    """Connect the client of the `mcp` package to the shop, and run this with it."""
 
     async def it() -> T:
         async with Client(fastmcp_shop(folder, ledger, **options)._mcp_server) as client:

@@ -352,7 +352,7 @@ def test_a_command_for_the_parent_graph_reaches_it(ledger: Ledger, bank: Bank) -
 
 
 class Model(FakeMessagesListChatModel):
-    """A model that says what it was told to say."""
+    """A model with scripted answers."""
 
     def bind_tools(self, tools: Any, **options: Any) -> Any:  # noqa: ARG002
         return self

@@ -56,7 +56,7 @@ def run_client(
     mode: str = "auto",
     **settings: Any,
 ) -> T:
-    """Connect a client to a server of these tools, and do something with it."""
+    """Connect a client to a server of these tools, and run this with it."""
 
     async def it() -> T:
         server = mcp_server(Toolbox(tools), ledger, **{"principal": "alice", "tenant_id": "acme", **settings})

@@ -1,4 +1,4 @@
-"""The identity of a call: which keys are found, and what remains of the arguments. `test_mcp.py` has the rest."""
+"""The identity of a call: which keys are found, and which arguments remain. `test_mcp.py` has the rest."""
 
 from __future__ import annotations
 

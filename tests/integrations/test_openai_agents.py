@@ -64,7 +64,7 @@ def bank(ledger: Ledger) -> Bank:
 
 
 def outputs(tool: FunctionTool, *arguments: Any, group: str | None = "chat-1", context: Any = None) -> list[Any]:
-    """Run an agent whose model makes these calls, one after the other; gives what the model sees."""
+    """Run an agent whose model makes these calls, one after the other. Return what the model sees."""
     planned = [calls(tool.name, one, f"call-{at}") for at, one in enumerate(arguments)]
     agent = Agent("shop", model=FakeModel(*planned, says("done")), tools=[tool])
     config = RunConfig(group_id=group, tracing_disabled=True)

@@ -109,7 +109,7 @@ BAD_EFFECTS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("effect", "why"), BAD_EFFECTS.values(), ids=BAD_EFFECTS)
 def test_bad_effects_are_refused(ledger: Ledger, effect: Any, why: str) -> None:
-    """They could not have done anything, so that nothing may be in doubt."""
+    """Such an effect cannot have done anything, so nothing may be in doubt."""
     with pytest.raises(errors.InvalidOption, match=why):
         ledger.blocking.run("k", effect, effect="irreversible")
     with pytest.raises(errors.InvalidOption, match=why):
@@ -379,7 +379,7 @@ def test_a_store_of_a_newer_onceward_is_refused(
 
 
 def test_a_boolean_is_not_a_duration_even_if_its_number_was_used_before() -> None:
-    """Python takes True for 1, and so does whatever remembers by it."""
+    """Python treats True as 1, and so would a cache of durations."""
     with open_ledger("memory:") as ledger:
         assert ledger._lease_of(1.0) == ledger._retain_of(1) == 1_000_000
         for span in (ledger._lease_of, ledger._retain_of):

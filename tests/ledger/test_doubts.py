@@ -30,7 +30,7 @@ LEASE = 30.0
 
 
 class RecordedDoubts:
-    """An `on_doubt` that writes down what it hears of, and on which thread."""
+    """An `on_doubt` that records its calls and their threads."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -261,7 +261,7 @@ def test_a_slow_callback_delays_only_close(store: BlockableStore) -> None:
     assert told == ["one", "two"]
 
 
-# The parent forks while it tells of a doubt, so that its thread does not exist in the child.
+# The parent forks while it reports a doubt, so that its thread does not exist in the child.
 _FORK = """
 import os, threading
 from onceward import open_ledger

@@ -1,4 +1,4 @@
-"""A proof of death: only a process that can see the holder's process may call it dead."""
+"""A proof of death: only a process that can see the holder's process may declare it dead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def parts() -> list[str]:
-    """Boot id, pid namespace, pid, start time."""
+    """Return boot id, pid namespace, pid and start time."""
     return holder().split("/")
 
 
@@ -63,7 +63,7 @@ def test_a_killed_process_is_dead_before_its_parent_reaps_it() -> None:
 def test_a_killed_process_is_dead_while_its_parent_reaps_it(
     monkeypatch: pytest.MonkeyPatch, reaped_before_read: int
 ) -> None:
-    """The process is still there at the first check, and gone when /proc is read."""
+    """The process exists at the first check, and is gone when /proc is read."""
     process, written = start()
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
@@ -98,7 +98,7 @@ def test_a_reused_pid_proves_the_holder_dead() -> None:
 
 
 def test_another_boot_or_pid_namespace_proves_nothing() -> None:
-    """The same pid elsewhere is somebody else; host, pid and start time alone called a live holder dead."""
+    """The same pid may be another process there. Without these two, a live holder was declared dead."""
     boot, namespace, _, started = parts()
 
     assert not proved_dead(f"another-boot/{namespace}/999999999/{started}")

@@ -1,4 +1,4 @@
-"""`Ledger.abandon`: ends a claim for a holder that will not, and never one whose holder may still be at work."""
+"""`Ledger.abandon` ends a claim in place of its holder, and never one whose holder may still work."""
 
 from __future__ import annotations
 

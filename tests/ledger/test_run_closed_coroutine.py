@@ -1,4 +1,4 @@
-"""A coroutine that is thrown away, as by a loop that is closed over its tasks, goes without a word."""
+"""A coroutine that is closed unfinished, as by a loop that is closed, ends without a warning."""
 
 from __future__ import annotations
 

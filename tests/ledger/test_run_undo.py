@@ -20,7 +20,7 @@ LEASE_SECONDS = 30.0
 
 
 class Trip:
-    """Books things and takes the bookings back."""
+    """Books things and cancels the bookings."""
 
     def __init__(self, *failures: BaseException) -> None:
         self.done: list[str] = []
@@ -42,7 +42,7 @@ def ledger(clock: PinnedClock) -> Ledger:
 
 
 def abandon(ledger: Ledger, clock: PinnedClock) -> None:
-    """Claim the key and fall silent, as a process does that was killed."""
+    """Claim the key and do not renew it, like a process that was killed."""
     assert isinstance(ledger.blocking.begin(SCOPE, "trip", repeatable=True), Claim)
     clock.advance(LEASE_SECONDS + 1)
 
@@ -159,7 +159,7 @@ def test_the_undo_of_a_decorated_function_gets_its_arguments(ledger: Ledger) -> 
 
 
 def test_a_bound_effect_that_committed_is_not_undone_because_its_commit_raised(tmp_path: Path) -> None:
-    """The answer to COMMIT was lost: the caller gets the recorded outcome, and nothing is taken back."""
+    """The response to COMMIT was lost: the caller gets the recorded outcome, and nothing is undone."""
     file = tmp_path / "shop.db"
     undone: list[str] = []
     with open_ledger(f"sqlite:///{file}") as ledger, closing(sqlite3.connect(file)) as shop:

@@ -28,7 +28,7 @@ Kind = Callable[[str], AbstractAsyncContextManager[Transaction]]
 CASES = [pytest.param(name, kind, id=f"{name}-{kind.__name__}") for name, kinds in KINDS.items() for kind in kinds]
 EACH_STORE = [("sqlite", of_sqlite3), ("postgres", of_psycopg)]
 SQL = pytest.mark.parametrize(("name", "kind"), EACH_STORE)
-# Kinds that tell in ways of their own whether their transaction is open.
+# Kinds with their own way to show whether a transaction is open.
 SQL_AND_OTHERS = pytest.mark.parametrize(
     ("name", "kind"), [*EACH_STORE, ("sqlite", of_django), ("postgres", of_django), ("postgres", of_asyncpg)]
 )
@@ -60,7 +60,7 @@ class PaymentDatabase:
         return psycopg.connect(self.url)
 
     async def pay(self, order_id: str, *, commit: bool = True, fail: bool = False) -> object:
-        """An effect that is wholly bound, so that it may be repeated."""
+        """An effect whose every write is in the bound transaction, so that it may be repeated."""
 
         async def effect() -> object:
             async with self.kind(self.url) as transaction:
@@ -122,7 +122,7 @@ def test_a_silent_rollback_is_never_reported_as_done(payments: PaymentDatabase) 
 def test_an_irreversible_effect_may_have_done_more_than_what_was_rolled_back(
     payments: PaymentDatabase, *, silent: bool
 ) -> None:
-    """Only a wholly bound effect is repeatable, and its class says so; this one said irreversible."""
+    """An effect that is declared irreversible may have done more than its bound transaction."""
 
     async def effect() -> None:
         async with payments.kind(payments.url) as transaction:
@@ -257,7 +257,7 @@ def test_a_hundred_other_keys_are_claimed_and_renewed_while_a_bound_transaction_
             leases = {claim.entry.key: claim.entry.lease_until for claim in await others}
 
             async def renewed() -> list[str]:
-                """Which have a lease that ends later than a whole one does after the claim."""
+                """Return the keys whose lease ends later than one full lease after the claim."""
                 entries = (await payments.ledger.scan("call", limit=500)).entries
                 return [entry.key for entry in entries if entry.lease_until > leases.get(entry.key, math.inf) + 500_000]
 
@@ -340,7 +340,7 @@ def test_binding_without_settling_is_logged_and_settled_outside(
 
 @SQL_AND_OTHERS
 def test_a_transaction_that_outlives_its_effect_decides_by_itself(payments: PaymentDatabase) -> None:
-    """The caller's transaction is opened around the call: its commit, later, makes outcome and effect true."""
+    """The caller opens the transaction around the call, so its later commit makes outcome and effect durable."""
 
     async def main() -> None:
         async with payments.kind(payments.url) as transaction:

@@ -43,7 +43,7 @@ def run(url: str, effect: Effect, elsewhere: str = "", **options: Any) -> tuple[
 
 @pytest.mark.parametrize("options", [{}, {"statement_cache_size": 0}], ids=["prepared", "without a cache"])
 def test_every_type_of_value_reaches_the_server(url: str, options: dict[str, Any]) -> None:
-    """asyncpg passes no value whose type the server does not expect."""
+    """asyncpg rejects a value whose type the server does not expect."""
     value = {"text": "$1 :key", "bytes": b"\x00\xff", "large": "x" * 200_000}
 
     async def effect(connection: Any) -> None:

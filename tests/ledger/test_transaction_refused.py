@@ -1,4 +1,4 @@
-"""Connections that would bind nothing are refused, before the effect has done anything: in autocommit, or elsewhere."""
+"""Connections that cannot be bound are refused before the effect has done anything: in autocommit, or elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSERT = sqlalchemy.text("INSERT INTO refused_sales VALUES (1)")
 
 @pytest.fixture(params=DRIVERS)
 def urls(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> tuple[str, str, str]:
-    """Of the ledger, and of SQLAlchemy's engines, synchronous and asynchronous."""
+    """The connections of the ledger, and of SQLAlchemy's engines, synchronous and asynchronous."""
     url = BACKENDS[request.param].url(servers, tmp_path)
     rest = url.partition("://")[2]
     sync, asynchronous = DRIVERS[request.param]
@@ -83,7 +83,7 @@ def test_async_sqlalchemy_in_autocommit_mode_is_refused(urls: tuple[str, str, st
 def test_psycopg_in_autocommit_mode_is_refused_without_a_transaction(
     servers: Servers, tmp_path: Path, *, begins: bool
 ) -> None:
-    """With a transaction of its own it is as good as any."""
+    """With an explicit transaction it is accepted."""
     url = BACKENDS["postgres"].url(servers, tmp_path)
 
     def effect() -> None:
@@ -141,7 +141,7 @@ def test_a_transaction_that_has_ended_is_refused(urls: tuple[str, str, str], end
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_transaction_that_has_ended_is_refused_although_another_has_begun(servers: Servers, end: str) -> None:
-    """PostgreSQL's have numbers. On SQLite nothing tells one from the other; the guide says so."""
+    """PostgreSQL numbers its transactions. On SQLite they cannot be distinguished, as the guide says."""
     url = servers.postgres.create_database()
 
     def effect() -> None:

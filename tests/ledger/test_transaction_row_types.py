@@ -1,4 +1,4 @@
-"""A connection may give its rows as it likes, and binding reads them all the same."""
+"""Binding works with every row type of a connection."""
 
 from __future__ import annotations
 

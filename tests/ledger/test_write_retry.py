@@ -102,7 +102,7 @@ def test_an_unavailable_store_is_retried_until_patience_ends(
 ) -> None:
     claim = begun(ledger)
     asked = len(store.points)
-    # Time goes on with each look at the clock, so that a busy machine does not use up the patience.
+    # Time advances with each read of the clock, so that a busy machine does not cause a timeout.
     looks = itertools.count()
     monkeypatch.setattr(ledger._dispatcher, "monotonic", lambda: next(looks) * 0.005)
 
@@ -155,7 +155,7 @@ def test_patience_is_a_number_of_seconds(seconds: float) -> None:
 
 @pytest.mark.parametrize(("effect", "then"), [("irreversible", "in doubt"), ("idempotent", "may run again")])
 def test_an_error_while_recording_says_that_the_effect_ran(effect: EffectClass, then: str) -> None:
-    """Told the same as when nothing ran, a caller would not know what to do."""
+    """A caller would not know what to do if the error were the same as when nothing ran."""
     store = FaultyStore(MemoryStore())
     with Ledger(store, patience_seconds=0) as ledger, ExitStack() as stack:
         with pytest.raises(StoreUnavailable) as after:

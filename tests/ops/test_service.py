@@ -37,7 +37,7 @@ def test_systemd_waits_longer_for_the_end_than_the_hub_does() -> None:
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    """Run the check of systemd where it is installed. The command of the unit is not installed here."""
+    """Run systemd's check if it is installed. The command of the unit is not installed here."""
     sections = [line for line in UNIT.read_text().splitlines() if line.startswith("[")]
     copy = tmp_path / UNIT.name
     copy.write_text(UNIT.read_text().replace("/opt/onceward/bin/onceward", shutil.which("true") or "/bin/true"))

@@ -8,7 +8,7 @@ from tests.reconcile.doubts import Doubt, in_doubt
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The servers are on this machine."""
+    """Bypass any proxy: the servers of the tests are on this machine."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 

@@ -56,7 +56,7 @@ def test_the_deadline_counts_from_the_newest_claim(doubt: Doubt) -> None:
         doubt.ledger.blocking.resolve(
             "call", doubt.key, doubt.entry.version, verdict.not_committed(verdict.Final.OPERATOR), note="asked by hand"
         )
-        doubt.runs = 0  # the next attempt has no answer either
+        doubt.runs = 0  # the next attempt gets no response either
         with pytest.raises(TimeoutError):
             doubt.run()
 
@@ -111,7 +111,7 @@ NO_EVIDENCE: dict[str, Step] = {
 def test_a_response_that_proves_nothing_leaves_the_key_in_doubt(
     doubt: Doubt, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Long after the deadline: no failure of the provider ever means that nothing happened."""
+    """Long after the deadline: no error of the provider ever means that nothing happened."""
     doubt.clock.advance(2 * FINAL_SECONDS)
     with scripted(NO_EVIDENCE[name], answer({"id": "b1"})) as server:
         reconcile = http_get(server.url, final_after_seconds=FINAL_SECONDS)

@@ -89,7 +89,7 @@ def test_a_recovery_point_names_the_object(doubt: Doubt, config: dict[str, Any],
 
 
 def test_a_missing_bucket_proves_nothing(doubt: Doubt, config: dict[str, Any]) -> None:
-    """It looks like a missing object."""
+    """The response looks like that for a missing object."""
     doubt.clock.advance(2 * FINAL_SECONDS)
 
     assert doubt.ask(s3_object("s3://none/{key}", config=config, final_after_seconds=1)) is verdict.unknown

@@ -1,4 +1,4 @@
-"""The verdicts of `stripe` on a server that answers as Stripe's API does: each status, by id and by search."""
+"""The verdicts of `stripe` on a server that responds as Stripe's API does: each status, by id and by search."""
 
 from __future__ import annotations
 

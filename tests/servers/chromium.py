@@ -19,7 +19,7 @@ _HOW = (
 
 
 def chromium_program() -> str:
-    """The path of Chromium; it is installed first if it is missing and this user may do that."""
+    """Return the path of Chromium. Install it first if it is missing and this user may do that."""
     found = _found()
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):

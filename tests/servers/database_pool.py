@@ -15,7 +15,7 @@ import psycopg
 from psycopg import sql
 from tests.servers.postgres import PostgresServer
 
-# The server tells a client that its session ended before it has cleaned it up.
+# A client learns that its session has ended before the server has removed it.
 _CHECKS, _CHECK_SECONDS = 40, 0.005
 _ROWS_MAX = 1_000
 
@@ -32,7 +32,7 @@ _SEQUENCES = "SELECT schemaname || '.' || sequencename, start_value, last_value 
 
 
 class DatabasePool:
-    """`template` is the name of a database that nobody is connected to."""
+    """A pool of copies of `template`, a database without connections."""
 
     def __init__(self, server: PostgresServer, template: str) -> None:
         self._server = server
@@ -44,7 +44,7 @@ class DatabasePool:
 
     @contextmanager
     def borrow(self) -> Iterator[str]:
-        """The URL of a database that is as the template is, and nobody else's."""
+        """Lend a database that equals the template, and yield its URL."""
         url = self._free.pop() if self._free else self._server.create_database(self._template)
         yield url
         if self._restored(url):
@@ -73,8 +73,8 @@ class DatabasePool:
 
 
 def _restoring(connection: psycopg.Connection) -> sql.Composed:
-    """All statements that restore the initial rows, to be sent together: they are one transaction."""
-    # Without their triggers: the log of events lets nobody delete.
+    """Return all statements that restore the initial rows, to be sent together as one transaction."""
+    # Without their triggers: the event log refuses deletes.
     statements: list[sql.Composable] = [sql.SQL("SET session_replication_role = replica")]
     for table in connection.execute(_TABLES).fetchall():
         statements.append(_named("DELETE FROM {}", table))

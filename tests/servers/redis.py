@@ -56,7 +56,7 @@ class RedisServer:
         return f"{self._scheme}://127.0.0.1:{self.port}/{db}"
 
     def fresh_url(self) -> str:
-        """A URL under which nothing is stored yet; what is stored there disturbs no other."""
+        """Return a URL without data, whose later data does not disturb other tests."""
         return f"{self.url()}?prefix=t{next(self._fresh)}"
 
     @contextmanager
@@ -68,7 +68,7 @@ class RedisServer:
             client.close()
 
     def execute(self, *command: str | int) -> Any:
-        """The answer to one command, on a connection of its own."""
+        """Return the response to one command, on a new connection."""
         with self.client() as client:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
 
@@ -120,7 +120,7 @@ class RedisCluster:
         self.wait_until_whole()
 
     def wait_until_whole(self) -> None:
-        """Until every node knows all the others and serves."""
+        """Wait until every node knows all others and serves."""
         until(lambda: all(_is_whole(node) for node in self.nodes), "the Redis cluster did not come together")
 
     def close(self) -> None:

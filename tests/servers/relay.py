@@ -19,12 +19,12 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _PART = re.compile(rb"\r\ncontent-range:", re.IGNORECASE)
 
 
-# Gets the head of a request; gives the whole answer to it, or nothing: then the server answers.
+# Gets the head of a request. Returns the whole response, or nothing to let the server respond.
 Hear = Callable[[bytes], bytes]
 
 
 class PartialRelay:
-    """One request for each connection: little to understand, and clients just connect again."""
+    """A relay with one request for each connection, which keeps it simple; clients reconnect."""
 
     def __init__(self, port: int, hear: Hear = lambda _: b"") -> None:
         self.hear = hear

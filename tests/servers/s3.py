@@ -67,7 +67,7 @@ class S3Server(ABC):
         return {"AWS_ACCESS_KEY_ID": self.access_key_id, "AWS_SECRET_ACCESS_KEY": self.secret_access_key}
 
     def fresh_url(self, endpoint: str = "") -> str:
-        """A URL under which nothing is stored yet; what is stored there disturbs no other."""
+        """Return a URL without data, whose later data does not disturb other tests."""
         return f"s3://{BUCKET}/t{next(self._fresh)}?endpoint={endpoint or self.endpoint}&region=us-east-1"
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class SeaweedServer(S3Server):
 
     def _create_bucket(self) -> None:
         until(lambda: httpx.put(self._signed("PUT"), trust_env=False).is_success, "SeaweedFS did not create a bucket")
-        # The gateway answers before it knows where to write, and refuses every object for a moment.
+        # The gateway listens before it can write, and refuses every object for a short time.
         until(lambda: httpx.put(self._signed("PUT", "probe"), content=b"x", trust_env=False).is_success, "no volume")
         httpx.delete(self._signed("DELETE", "probe"), trust_env=False).raise_for_status()
 

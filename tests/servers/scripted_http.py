@@ -17,7 +17,7 @@ SECONDS_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ScriptedResponse:
-    """A whole answer. Without a length its body is sent in chunks."""
+    """A complete response. Without a length its body is sent in chunks."""
 
     status: int = 201
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class ScriptedResponse:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Send this, if anything, and close the connection; `read_body=False` does so before the body was read."""
+    """Send these bytes and close the connection; with `read_body=False` before the body was read."""
 
     sent: bytes = b""
     read_body: bool = True
@@ -48,7 +48,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Trickle:
-    """Send this over and over, a little at a time, until the client goes away."""
+    """Send these bytes repeatedly, a few at a time, until the client disconnects."""
 
     sent: bytes
     again: bytes
@@ -89,7 +89,7 @@ def url_of(sock: socket.socket, scheme: str = "http") -> str:
 
 
 class Server:
-    """A scripted server as a test sees it. A request beyond the script's end gets a 201."""
+    """A scripted server as a test uses it. A request beyond the script's end gets a 201."""
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         self.url = ""
@@ -150,7 +150,7 @@ class Server:
                 return False
 
     async def end(self) -> None:
-        """Cut what is still open, also what was accepted a moment ago, until nobody is served any more."""
+        """Cut all connections, also those that were accepted a moment ago, until no request is being served."""
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             for writer in self._live:
                 writer.transport.abort()

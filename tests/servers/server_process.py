@@ -44,7 +44,7 @@ if not keep:
 
 
 class PortTakenError(Exception):
-    """The server ended at once, as it does when its port is taken."""
+    """The server ended at once, as if its port were taken."""
 
 
 class ServerProcess:
@@ -97,7 +97,7 @@ class ServerProcess:
         assert self._keeper.stdout is not None
         self.pid = int(self._keeper.stdout.readline())
         try:
-            # Another process may have taken the port since we looked; then ours has ended, and theirs may answer.
+            # Another process may have taken the port since the check; then ours has ended, and the other may respond.
             until(lambda: has_ended(self.pid) or self._is_up(), "an answer")
         except AssertionError as error:
             self.stop()
@@ -110,11 +110,11 @@ class ServerProcess:
         return self._log.read_text() if self._log.exists() else ""
 
     def stop(self) -> None:
-        """Kill it, as a power cut would. The data stays for `start`."""
+        """Kill it, like a power failure. The data stays for `start`."""
         self._end("keep\n")
 
     def freeze(self) -> None:
-        """Stop it in its tracks: connections stay open, nothing is answered."""
+        """Freeze it: connections stay open, and no request gets a response."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:

@@ -10,7 +10,7 @@ from typing import Self
 
 
 class TcpProxy:
-    """Listens on a port of its own and passes on, in both directions, what comes for the server's."""
+    """Listens on its own port, and forwards connections to the server's, in both directions."""
 
     def __init__(self, port: int) -> None:
         self._server = ("127.0.0.1", port)
@@ -24,8 +24,8 @@ class TcpProxy:
         self._thread.start()
 
     def lose_replies(self, question: bytes = b"") -> None:
-        """From now on what is asked arrives, and what is answered does not: the line is cut instead. With `question`,
-        from the first time on that somebody asks this.
+        """From now on, pass requests on, and cut the connection in place of each response. With `question`, begin with
+        the first request that contains it.
         """
         self._question = question
         if not question:

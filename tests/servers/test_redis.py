@@ -1,4 +1,4 @@
-"""A server that is missing, or is another one than was asked for, is an error."""
+"""A server that is missing, or has another version than requested, is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A memory store whose commits a test can watch, hold up and spoil, and the writes that such tests send."""
+"""A memory store whose commits a test can observe, block and break, and the writes that such tests send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class BlockableStore(MemoryStore):
-    """`hold()` makes the next commits wait for `let_go()`; `spoil` decides what happens to a batch."""
+    """A memory store: `hold()` blocks the next commits until `let_go()`; `spoil` may raise for a batch."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(clock)

@@ -1,4 +1,4 @@
-"""The batcher on a store that the test holds, and a Redis store on a wire that the test listens to.
+"""The batcher on a store that the test can block, and a Redis store behind a proxy that counts round trips.
 
 Modules about a real store have a `store` and a `url` of their own.
 """
@@ -57,7 +57,7 @@ def proxy(redis_server: RedisServer) -> Iterator[TcpProxy]:
 
 @pytest.fixture
 def proxied(proxy: TcpProxy, url: str, redis_server: RedisServer) -> Iterator[RedisStore]:
-    """A store behind the tap, opened, its script known to the server."""
+    """An open store behind the proxy, whose script the server knows."""
     with closing(RedisStore(url.replace(str(redis_server.port), str(proxy.port)))) as store:
         store.read([])
         proxy.trips = 0

@@ -28,7 +28,7 @@ FINISHING = {
 
 @pytest.fixture
 def store(make_store: Opener, clock: PinnedClock) -> Store:
-    """The clock stands still, so that what was released can still be read."""
+    """A clock that does not move, so that released entries can still be read."""
     return make_store(clock)
 
 
@@ -87,7 +87,7 @@ def test_cached_and_unknown_claims_of_one_batch_get_correct_results(store: Store
 
 @pytest.mark.parametrize("how", ["hung-up", "forked"])
 def test_the_cache_is_dropped_with_a_lost_connection(store: Store, other: Store, clock: PinnedClock, how: str) -> None:
-    """An answer may have been lost with it: here, that of a renewal."""
+    """The result may have been lost, too: here, that of a renewal."""
     held = entry_of(store.commit([begin()])[0], applied=True)
     clock.advance(5)
     other.commit([move(Verb.RENEW, held.version)])
@@ -110,7 +110,7 @@ def test_the_cache_is_dropped_with_a_lost_connection(store: Store, other: Store,
 def test_changes_by_another_process_to_a_claim_are_in_the_result(
     store: Store, other: Store, clock: PinnedClock, verb: Verb
 ) -> None:
-    """Any process that has the version may renew the claim."""
+    """Any process that knows the version may renew the claim."""
     held = entry_of(store.commit([begin()])[0], applied=True)
     clock.advance(5)
     other.commit([move(Verb.RENEW, held.version)])
@@ -162,7 +162,7 @@ def test_a_doubt_raised_by_another_process_is_resolved_where_the_claim_is_cached
 
 
 class Forgetful(ClaimCache):
-    """Forgets everything once it was asked, as one does that is told of far more claims than it keeps."""
+    """Forgets everything after each question, like a cache that gets far more claims than it can hold."""
 
     def known(self, write: Write) -> Entry | None:
         known = super().known(write)
@@ -173,7 +173,7 @@ class Forgetful(ClaimCache):
 def test_a_result_is_decoded_with_the_cache_from_when_its_write_was_encoded(
     store: SqliteStore | PostgresStore | RedisStore,
 ) -> None:
-    """Of a claim that was known when its end was encoded the answer says but little."""
+    """A result contains little about a claim that was in the cache when its end was encoded."""
     results = store.commit([begin()])
     held = entry_of(results[0], applied=True)
     store._cache = Forgetful()

@@ -9,7 +9,7 @@ from onceward.store.failure_log import CAUSES_MAX, QUIET_SECONDS, FailureLog, wi
 
 
 class FakeClock:
-    """A clock that is set by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

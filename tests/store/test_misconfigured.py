@@ -91,7 +91,7 @@ def test_a_role_that_may_not_use_the_tables_is_refused(made: tuple[str, psycopg.
 def test_a_role_that_may_only_read_the_schema_numbers_can_still_record_a_recovery_point(
     made: tuple[str, psycopg.Connection], role: str
 ) -> None:
-    """The first one raises the numbers, so that processes of schema 1 do not drop it."""
+    """The first mark raises the schema numbers, so that processes of schema 1 do not drop the recovery point."""
     url, owner = made
     owner.execute(ledger_grants(role).encode())
     with closing(open_store(as_role(url, role))) as store:

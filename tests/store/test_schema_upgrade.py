@@ -97,7 +97,7 @@ def store(url: str, clock: PinnedClock) -> Iterator[Store]:
 
 
 def before(kind: str) -> dict[str, tuple[Entry, list[bytes]]]:
-    """The entries as the code of schema 1 read them, with their chunks."""
+    """Return the entries as the code of schema 1 read them, with their chunks."""
     return dict(map(_entry, json.loads((FIXTURES / f"{kind}.json").read_text())))
 
 

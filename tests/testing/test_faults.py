@@ -86,7 +86,7 @@ def test_a_write_with_a_lost_result_was_applied_and_a_lost_write_was_not(
 
         ledger.blocking.run("order", Charge(), effect="pure")
 
-    # The first order for a point comes first: the request is lost, then what others see is looked at twice.
+    # Faults of a point happen in their order: first the request is lost, then the entry is read twice.
     assert [getattr(entry, "status", None) for entry in seen] == [Status.IN_PROGRESS, Status.COMPLETED]
 
 

@@ -62,7 +62,7 @@ class ToolHarness:
 
 
 class Bank:
-    """The outside world: remembers every refund that was really made."""
+    """The outside world: it records every refund that really happened."""
 
     def __init__(self, *results: object) -> None:
         self.refunds: list[dict[str, Any]] = []
@@ -80,7 +80,7 @@ class Bank:
 
 
 class CountingGate:
-    """Remembers what passed; refuses everything with `refusal`, if it has one."""
+    """A gate that records its calls. It refuses everything with `refusal`, if it has one."""
 
     def __init__(self, refusal: BaseException | None = None) -> None:
         self.refusal = refusal

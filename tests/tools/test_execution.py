@@ -1,4 +1,4 @@
-"""Between a call and its effect: the gate, the provider's key, and reports for an operator."""
+"""From a call to its effect: the gate, the provider's key, and reports for an operator."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 

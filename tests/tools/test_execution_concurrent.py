@@ -29,7 +29,7 @@ def ledger(make_store: Opener) -> Iterator[Ledger]:
 
 
 class Slow:
-    """An effect that begins at once and ends when it is told to."""
+    """An effect that begins at once and ends when the test says so."""
 
     def __init__(self) -> None:
         self.began = 0
@@ -110,7 +110,7 @@ def status_of(ledger: Ledger, declared: Tool) -> Status:
 
 
 class Blocking:
-    """An effect in a thread, which nobody can cancel."""
+    """An effect in a thread, which cannot be cancelled."""
 
     def __init__(self) -> None:
         self.began = threading.Event()
@@ -170,7 +170,7 @@ def test_a_blocking_tool_does_not_delay_other_calls(ledger: Ledger) -> None:
 
 
 class StoppingGate:
-    """Never lets anybody through, and never says no."""
+    """A gate that blocks forever: it neither allows nor refuses a call."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()

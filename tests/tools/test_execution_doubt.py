@@ -21,7 +21,7 @@ from onceward.tools.tool import Tool, tool
 
 
 class Provider:
-    """Fails as it is told, one exception for each call, and then works."""
+    """Raises the given exceptions, one for each call, and then works."""
 
     def __init__(self, *failures: BaseException) -> None:
         self.failures = list(failures)
@@ -46,7 +46,7 @@ def entry_of(harness: ToolHarness, **arguments: Any) -> Entry:
 
 
 def abandon(harness: ToolHarness, clock: PinnedClock, **arguments: Any) -> Call:
-    """Claim the key of a call and fall silent, as a process does that was killed."""
+    """Claim the key of a call and do not renew it, like a process that was killed."""
     call = harness.plan("refund", **arguments)
     claim = harness.ledger.blocking.begin(call.scope, call.key, call.fingerprint, repeatable=not call.irreversible)
     assert isinstance(claim, Claim)

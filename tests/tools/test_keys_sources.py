@@ -37,11 +37,11 @@ ADDRESS = " at 0x"
 
 
 class Order:
-    """Has no text of its own."""
+    """An object without a text of its own."""
 
 
 class Loud(str):
-    """Its text is one thing, and what it says of itself another."""
+    """A string whose `__str__` returns another text."""
 
     __slots__ = ()
 

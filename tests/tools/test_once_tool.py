@@ -1,4 +1,4 @@
-"""`once_tool`: a plain function that keeps its looks, and has its effect once."""
+"""`once_tool`: a plain function that keeps its signature and name, and has its effect once."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 

@@ -18,7 +18,7 @@ from onceward.tools.tool import Tool, tool
 
 
 class Hotel:
-    """Books and cancels; what each was given is remembered."""
+    """Books and cancels, and records the arguments."""
 
     def __init__(self, *failures: BaseException) -> None:
         self.failures = list(failures)
@@ -130,7 +130,7 @@ def test_a_provider_never_gets_an_undone_key_again(ledger: Ledger) -> None:
 
 
 def abandon(harness: ToolHarness, clock: PinnedClock) -> None:
-    """Claim the key of the call and fall silent, as a process does that was killed."""
+    """Claim the key of the call and do not renew it, like a process that was killed."""
     call = harness.plan("book", night="1")
     assert isinstance(harness.ledger.blocking.begin(call.scope, call.key, call.fingerprint, repeatable=True), Claim)
     clock.advance(LEASE_SECONDS + 1)

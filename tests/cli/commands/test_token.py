@@ -64,7 +64,7 @@ def test_a_token_is_made_listed_and_revoked(database: list[str], capsys: pytest.
 
 
 def test_only_the_token_itself_is_on_standard_output(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
-    """So that a script can say `TOKEN=$(onceward token create …)`."""
+    """A script can then say `TOKEN=$(onceward token create …)`."""
     assert main(["token", "create", "ada", "--scope", "read", "--data-dir", "there"]) == 0
     printed = capsys.readouterr()
     listed = printed_by(capsys, "list", "--data-dir", "there")

@@ -65,7 +65,7 @@ def worker(start_worker: Callable[[], AgentWorker]) -> AgentWorker:
 
 @pytest.fixture
 def effects(tmp_path: Path) -> Callable[[], list[str]]:
-    """The effects that happened, counted outside: the order of each."""
+    """Return the effects that happened, as counted outside: the order of each."""
 
     def read() -> list[str]:
         path = tmp_path / "effects"

@@ -1,4 +1,4 @@
-"""The middleware of a FastMCP server whose tool knows nothing of Onceward."""
+"""The middleware of a FastMCP server whose tool does not know Onceward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of one agent framework, as the tests hold them."""
+"""Workers of one agent framework, as the tests use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A toolbox as an MCP server, and the proxy in front of a server that knows nothing of Onceward."""
+"""A toolbox as an MCP server, and the proxy in front of a server that does not know Onceward."""
 
 from __future__ import annotations
 

@@ -446,7 +446,7 @@ OPEN_TYPE: dict[str, Any] = {"properties": {"order": {"type": "string"}, "amount
 def test_arguments_that_the_servers_schema_does_not_allow_are_refused_before_the_call(
     ledger: Ledger, schema: Any, refused: bool
 ) -> None:
-    """The server would report them like an error after the effect. Forms that are not understood are left to it."""
+    """The server would report them like an error after the effect. A schema that is not understood is left to it."""
 
     async def steps(pair: Pair) -> tuple[str, str]:
         await pair.client({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
@@ -545,7 +545,7 @@ def test_a_cancelled_call_continues_and_its_retry_gets_the_result(ledger: Ledger
 
 
 def test_a_call_that_was_cancelled_before_it_began_does_not_begin(ledger: Ledger) -> None:
-    """It waits for a running duplicate, which then turns out not to have happened."""
+    """It waits for a running duplicate, which turns out to have had no effect."""
     refused = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such order"}}
 
     async def steps(pair: Pair) -> int:

@@ -1,4 +1,4 @@
-"""A memory store whose batches an event loop sends, and which are completed when a test lets them."""
+"""A memory store whose batches an event loop sends, and which a test completes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onceward.store.dispatch.inflight import BatchEncoder, SentBatch
 
 
 class BlockableSentBatch:
-    """Completed when its store lets it: one byte on a socket."""
+    """A batch that its store completes with one byte on a socket."""
 
     def __init__(self, store: PipelinedMemoryStore, writes: Sequence[Write]) -> None:
         self._store = store
@@ -58,7 +58,7 @@ class BlockableSentBatch:
 
 
 class RecordingEncodedBatch:
-    """Its store records what is encoded, as often as it is."""
+    """A batch whose store records each encoded write."""
 
     def __init__(self, store: PipelinedMemoryStore) -> None:
         self._store = store
@@ -121,7 +121,7 @@ def start(store: BatchEncoder, *writes: Write) -> SentBatch | None:
 
 
 async def write_on(batcher: Batcher, write: Write) -> WriteResult:
-    """Queued and waited for in one step: in between, a thread that happens to be awake might take it."""
+    """Queue a write and wait for it in one step; in between, the I/O thread might take it."""
     return await batcher.write(write)
 
 
@@ -137,7 +137,7 @@ def run(main: Callable[[], Awaitable[object]]) -> None:
 
 
 def run_in_thread(wait: Callable[[], WriteResult]) -> tuple[threading.Thread, list[WriteResult]]:
-    """A thread that waits for a result, and the list that gets it."""
+    """Start a thread that waits for a result. Return it and the list for the result."""
     results: list[WriteResult] = []
     thread = threading.Thread(target=lambda: results.append(wait()))
     thread.start()

@@ -24,7 +24,7 @@ async def entered(store: BlockableStore) -> None:
 
 
 def queued_together(batcher: Batcher, writes: Iterable[Write]) -> list[Awaitable[WriteResult]]:
-    """The thread may be awake still, and would take the first of them alone."""
+    """Queue the writes under the lock: the I/O thread may be awake, and would take the first of them alone."""
     with batcher._pipeline.lock:
         return [result_of(batcher.write(write)) for write in writes]
 
@@ -241,7 +241,7 @@ def test_a_write_that_times_out_is_store_unavailable_and_can_be_waited_for_again
 def test_the_ledger_repeats_a_write_under_the_same_id_until_it_is_decided(
     store: BlockableStore, batcher: Batcher
 ) -> None:
-    """A lost answer: the store applied the write, and the caller was told that it may have been."""
+    """The store applied the write, but its result was lost, so the caller knows only that it may have been applied."""
     ledger = Ledger(store, dispatcher=batcher)
     failures = iter([True, True, False])
 

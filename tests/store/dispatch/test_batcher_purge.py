@@ -32,7 +32,7 @@ ONCE = 3600.0
 
 
 class PurgedStore(MemoryStore):
-    """Tells when it is purged, and fails as often as it is told to."""
+    """Reports when it is purged, and fails as often as the test sets."""
 
     def __init__(self, clock: PinnedClock) -> None:
         super().__init__(clock)
@@ -66,7 +66,7 @@ def batcher(store: PurgedStore) -> Iterator[Batcher]:
 
 
 def settled(batcher: Batcher, count: int, prefix: str = "k") -> list[Ref]:
-    """Entries that are kept for a minute."""
+    """Settle entries with a retention of a minute, and return their refs."""
     for number in range(count):
         result = block(batcher.write(begin(f"{prefix}{number}", f"w{prefix}{number}")))
         assert result.entry is not None
@@ -219,7 +219,7 @@ def test_rows_are_deleted_from_sqlite(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_purges_after_its_first_call(tmp_path: Path) -> None:
-    """The parent's thread is not there in the child. The parent ends before it, so that only the child can purge."""
+    """The parent's thread does not exist in the child. The parent ends first, so that only the child can purge."""
     path = tmp_path / "keys.db"
     script = textwrap.dedent(
         """

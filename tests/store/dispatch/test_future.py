@@ -19,7 +19,7 @@ SECONDS = 0.05
 
 @pytest.fixture(autouse=True)
 def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short, because what is tested is that time runs out."""
+    """A short wait timeout, because these tests wait for it."""
     monkeypatch.setattr(future, "RESULT_SECONDS", SECONDS)
 
 
@@ -65,7 +65,7 @@ def test_a_timely_result_is_unaffected_by_one_that_never_comes() -> None:
 
 
 def test_a_result_is_complete_whenever_the_future_is_done() -> None:
-    """A waiting thread checks without the mutex; it may run between any two steps."""
+    """A waiting thread checks without the mutex, between any two steps."""
     one = waiting()
     seen: list[str] = []
 

@@ -28,7 +28,7 @@ def future(timeout: float = RESULT_SECONDS) -> StoreFuture[int]:
 
 
 def waiting(loop: asyncio.AbstractEventLoop, *wanted: StoreFuture[int]) -> list[asyncio.Task[int]]:
-    """Tasks that have begun to wait, one for each."""
+    """Start tasks that wait, one for each future."""
 
     async def result(one: StoreFuture[int]) -> int:
         return await one
@@ -134,7 +134,7 @@ def test_a_task_keeps_its_own_context(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class PinnedLoop(asyncio.SelectorEventLoop):
-    """A loop whose time passes only when a test says so."""
+    """A loop whose clock only the test moves."""
 
     now = 0.0
 
@@ -143,7 +143,7 @@ class PinnedLoop(asyncio.SelectorEventLoop):
 
 
 def test_a_result_in_the_loop_iteration_of_the_timeout_is_used() -> None:
-    """Like the end of a machine's sleep, when everything is due at once."""
+    """Like the end of a machine's sleep, when all timers are due at once."""
     with closing(PinnedLoop()) as loop:
         one = future(timeout=1)
         (task,) = waiting(loop, one)

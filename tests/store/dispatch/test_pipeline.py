@@ -1,4 +1,4 @@
-"""Batches that a loop sends itself: sending, completing, and not waiting for a busy loop."""
+"""Batches that a loop sends itself: sending, completing, and no waiting for a busy loop."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_nothing_is_sent_after_a_failed_batch_until_the_failure_is_known(
 
 
 def test_writes_that_depend_on_results_in_flight_wait_for_them(store: PipelinedMemoryStore, batcher: Batcher) -> None:
-    """A second `begin` of the same key is refused by the answer to the first: it is never sent."""
+    """A second `begin` of the same key is refused by the result of the first: it is never sent."""
     store.completes = False
 
     async def main() -> None:

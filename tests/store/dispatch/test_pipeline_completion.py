@@ -36,7 +36,7 @@ def status_of(store: PipelinedMemoryStore, key: str) -> Status | None:
 
 
 def occupy(has_it: threading.Event, let_go: threading.Event) -> bool:
-    """Hold the store for a while."""
+    """Use the store until `let_go` is set, for at most five seconds."""
     has_it.set()
     return let_go.wait(5)
 

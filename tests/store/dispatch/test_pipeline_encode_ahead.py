@@ -27,14 +27,14 @@ def store() -> PipelinedMemoryStore:
 
 
 async def send_first(store: PipelinedMemoryStore, batcher: Batcher) -> asyncio.Task[WriteResult]:
-    """One batch in flight, with `first` in it."""
+    """Start a batch with `first` in it, and leave it in flight."""
     first = asyncio.ensure_future(write_on(batcher, begin("first")))
     await soon(lambda: bool(store.sent_batches))
     return first
 
 
 async def queued(batcher: Batcher, *writes: Write) -> list[asyncio.Task[WriteResult]]:
-    """Waited for, and at the end of the loop's turn seen to."""
+    """Queue writes and wait until the loop has handled them at the end of its iteration."""
     tasks = [asyncio.ensure_future(write_on(batcher, write)) for write in writes]
     await soon(
         lambda: [sent.write for sent in batcher.queue._waiting][-len(writes) :] == list(writes) and not batcher._nudged
@@ -43,7 +43,7 @@ async def queued(batcher: Batcher, *writes: Write) -> list[asyncio.Task[WriteRes
 
 
 async def complete_batches(store: PipelinedMemoryStore) -> None:
-    """The first, and everything behind it."""
+    """Complete the first batch, and all later ones at once."""
     store.completes = True
     store.sent_batches[0].complete()
 

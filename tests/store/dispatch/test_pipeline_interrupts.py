@@ -84,7 +84,7 @@ def test_an_interrupt_while_results_are_processed_does_not_harm_the_next_batch(
     loop.close()
 
 
-# One that comes while an object is freed is Python's own to tell.
+# An interrupt while an object is freed is reported by Python itself.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("followed", [False, True])
 def test_an_interrupt_anywhere_leaves_the_store_usable(followed: bool) -> None:
@@ -105,7 +105,7 @@ async def turns(number: int) -> None:
 
 
 async def follow(store: PipelinedMemoryStore, batcher: Batcher) -> None:
-    """Queue something while the first batch is in flight."""
+    """Queue writes while the first batch is in flight."""
     store.completes = False
     await turns(2)
     following = batcher.write(begin("following"))

@@ -67,7 +67,7 @@ def require_sent(sent_batch: SentBatch | None) -> SentBatch:
 
 
 def narrow(store: RedisStore | PostgresStore) -> None:
-    """Let its connection hold but little of what is sent and not read yet."""
+    """Shrink the connection's send buffer."""
     sent_batch = require_sent(start(store, begin("narrow")))
     with socket.socket(fileno=os.dup(sent_batch.fileno())) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -235,7 +235,7 @@ def test_a_refused_command_fails_only_its_own_write(redis: RedisStore, redis_ser
 
 @pytest.mark.parametrize("key", ["lone \ud800 surrogate", "with \x00 in it"])
 def test_unstorable_text_fails_only_its_own_write(either: Store, key: str) -> None:
-    """Of the two stores each takes some of it; none takes it for another text."""
+    """Each of the two stores accepts some of these texts, and none stores another text instead."""
 
     async def main(batcher: Batcher) -> None:
         bad, good = await asyncio.gather(
@@ -347,7 +347,7 @@ def test_a_begin_that_must_be_repeated_is_left_to_a_blocking_call(
     rows = postgres.connection.rows
     sent_batch = require_sent(start(postgres, begin("k")))
     with monkeypatch.context() as patched:
-        # As for an entry that was purged between the look and the lock.
+        # As for an entry that was purged between the read and the lock.
         patched.setattr(postgres.connection, "rows", lambda asked: rows(asked)[1:])
         while not sent_batch.poll():
             pass

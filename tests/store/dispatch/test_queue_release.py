@@ -43,7 +43,7 @@ def test_a_released_claim_leaves_the_key_as_if_never_claimed(store: MemoryStore)
 
 
 def test_a_released_takeover_leaves_the_key_to_be_taken_over(store: MemoryStore, clock: PinnedClock) -> None:
-    """The silent holder may have done something that has to be undone first; nobody may forget that."""
+    """The silent holder may have done something that must be undone first."""
     store.commit([begin("silent")])
     clock.advance(31)
     give_back(store, begin("one"), *store.commit([begin("one")]))

@@ -1,4 +1,4 @@
-"""Work of the I/O thread besides batches: renewals during a blocked loop, and waiting that costs one read."""
+"""Work of the I/O thread besides batches: renewals during a blocked loop, and watches that cost one read."""
 
 from __future__ import annotations
 

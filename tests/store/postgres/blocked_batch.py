@@ -17,7 +17,7 @@ LOCK = "SELECT FROM platform_idempotency_keys WHERE key = %s FOR NO KEY UPDATE"
 def submitted_until_it_waits(
     pool: ThreadPoolExecutor, store: PostgresStore, watcher: psycopg.Connection, writes: list[Write]
 ) -> Future[list[WriteResult]]:
-    """Commit them on another thread; returns when the server waits for a lock of somebody else's."""
+    """Commit the writes on another thread. Returns when the server waits for another session's lock."""
     store.read([])
     assert store.connection.driver is not None
     pid = store.connection.driver.info.backend_pid

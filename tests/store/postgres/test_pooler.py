@@ -1,4 +1,4 @@
-"""A pooler in transaction mode in front of the store: it is noticed, and nothing outlives a transaction."""
+"""A pooler in transaction mode in front of the store: the store detects it, and keeps no state in a session."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_store_that_waited_for_the_tables_of_another_one_finds_them(servers: S
 
 
 def test_a_failed_creation_leaves_no_lock(servers: Servers) -> None:
-    """A session lock would stay with the pooler's connection, and nobody could ever create the tables."""
+    """A session lock would stay with the pooler's connection, and block the creation of tables forever."""
     url = servers.postgres.create_database()
     name = sql.Identifier(url.rpartition("/")[2])
     with Pgbouncer(servers.postgres, pool_size=1) as pooler, psycopg.connect(url, autocommit=True) as owner:

@@ -49,7 +49,7 @@ def store(make: Callable[[], PostgresStore]) -> PostgresStore:
 
 @pytest.fixture
 def other(store: PostgresStore, url: str) -> Iterator[psycopg.Connection]:
-    """Someone else's connection, with a transaction that begins at its first statement."""
+    """A connection of another program, whose transaction begins at its first statement."""
     store.read([])
     with psycopg.connect(url) as connection:
         yield connection
@@ -67,7 +67,7 @@ def hold(store: PostgresStore, key: str, *, repeatable: bool = True) -> Entry:
 
 
 def impatient(store: PostgresStore) -> None:
-    """A lock is waited for only as long as it takes to see that it is waited for."""
+    """Shorten the lock timeout, so that waiting for a lock fails soon."""
     store.read([])
     assert store.connection.driver is not None
     store.connection.driver.execute("SET lock_timeout = '50ms'")
@@ -129,7 +129,7 @@ def test_purge_skips_a_locked_entry(store: PostgresStore, other: psycopg.Connect
 def stopped_in_the_middle(
     pool: ThreadPoolExecutor, store: PostgresStore, other: psycopg.Connection, writes: list[Write]
 ) -> Future[list[WriteResult]]:
-    """Commit the writes and a begin of "rival", which `other` inserts first; returns when the batch waits for that."""
+    """Commit the writes and a begin of "rival", which `other` inserts first. Returns when the batch waits for it."""
     other.execute(_INSERT, (SCOPE, "rival"))
     return submitted_until_it_waits(pool, store, other, [*writes, begin("rival")])
 
@@ -149,7 +149,7 @@ def test_the_loser_of_a_racing_insert_gets_the_entry_of_the_winner(
 def test_other_writes_beside_a_lost_insert_get_their_stored_versions(
     pool: ThreadPoolExecutor, store: PostgresStore, other: psycopg.Connection, make: Callable[[], PostgresStore]
 ) -> None:
-    """One before and one behind it, in the order of the keys and in that of the batch."""
+    """One write before and one after it, by key and by position in the batch."""
     batch = stopped_in_the_middle(pool, store, other, [begin("sooner"), begin("before")])
     other.commit()
 
@@ -243,7 +243,7 @@ def test_an_expired_entry_deleted_after_the_first_read_is_claimed_by_the_begin(
 def test_purge_waits_for_inserts_in_progress_and_inserts_wait_for_purge(
     store: PostgresStore, other: psycopg.Connection, make: Callable[[], PostgresStore], clock: PinnedClock
 ) -> None:
-    """A version drawn before the purge must not be inserted after it: the purged entry may have had a later one."""
+    """Otherwise a version drawn before the purge, lower than that of the purged entry, could be inserted after it."""
     inserting, purging = make(), make()
     for each in (inserting, purging):
         impatient(each)
@@ -262,7 +262,7 @@ def test_purge_waits_for_inserts_in_progress_and_inserts_wait_for_purge(
         assert purging.purge(10) == 1
         with pytest.raises(BatchFailed) as insert_refused:
             inserting.commit([begin("new")])
-        # Only inserts are held up; who finds an entry goes on, even if it is the one about to vanish.
+        # Only inserts are blocked; a write that finds an entry continues, even if the entry is about to be purged.
         results = inserting.commit([begin("inserted"), begin("purged")])
         assert [(result.applied, result.locked) for result in results] == [(False, False), (False, True)]
     assert insert_refused.value.transient

@@ -41,7 +41,7 @@ def once(key: str) -> Begin:
 def test_a_row_changed_while_a_batch_settles_others_is_judged_by_its_new_state(
     store: PostgresStore, url: str, pool: ThreadPoolExecutor
 ) -> None:
-    """Between the beginning of the statement and the lock: here while its first row is changed."""
+    """It changes between the start of the statement and its lock, while the statement changes its first row."""
     first, second = (entry_of(result, applied=True) for result in store.commit([once("a"), once("b")]))
     with held_up(url, "a") as gate, closing(PostgresStore(url)) as theirs:
         ends: list[Write] = [move(Verb.SETTLE, first.version, "a"), move(Verb.SETTLE, second.version, "b")]
@@ -60,7 +60,7 @@ def test_a_row_changed_while_a_batch_settles_others_is_judged_by_its_new_state(
 def test_a_row_unlocked_while_a_batch_settles_others_is_settled_too(
     store: PostgresStore, url: str, pool: ThreadPoolExecutor
 ) -> None:
-    """It is one that its caller remembers, and the only one."""
+    """The unlocked row is the only one in the claim cache."""
     first, second = (entry_of(result, applied=True) for result in store.commit([once("a"), once("b")]))
     store._cache.update_one((SCOPE, "b"), WriteResult(False, None, 0))  # forgets it
     with psycopg.connect(url) as other, held_up(url, "b") as gate:

@@ -129,7 +129,7 @@ def test_a_failed_send_raises(ends: tuple[socket.socket, socket.socket]) -> None
     ("said", "whole"),
     [
         (b"$1\r\na\r\n", True),
-        (b"$1\r\na\r\n$1\r\nb\r\n", False),  # more than was asked for: nobody may speak on such a line
+        (b"$1\r\na\r\n$1\r\nb\r\n", False),  # more than was requested: the connection must not be used again
         (b"-ERR no\r\n", False),
         (b"$1\r\n", False),
         (b"+OK\r\n", False),

@@ -36,7 +36,7 @@ def scripts_run(cluster: RedisCluster) -> int:
 
 
 class SlotMigration:
-    """The slot of one key's bucket, on its way from the node that has it to another."""
+    """The slot of one key's bucket, which is being moved from one node to another."""
 
     def __init__(self, cluster: RedisCluster, key: str) -> None:
         bucket = hashlib.sha256(f"{SCOPE}\x00{key}".encode()).digest()[0]
@@ -54,7 +54,7 @@ class SlotMigration:
         self.source.execute("CLUSTER", "SETSLOT", self.slot, "MIGRATING", self._target_id)
 
     def carry(self) -> None:
-        """Bring over all that is stored in it."""
+        """Move all keys of the slot."""
         names = self.source.execute("CLUSTER", "GETKEYSINSLOT", self.slot, 1000)
         self.source.execute("MIGRATE", "127.0.0.1", self.target.port, "", 0, 5000, "KEYS", *names)
 
@@ -109,7 +109,7 @@ def test_a_frozen_node_makes_the_batch_unavailable_and_nothing_is_sent_twice(own
         ran = scripts_run(own_cluster) - before
         entries = store.read(REFS).entries
 
-        # The other two nodes had theirs at once; the frozen one, awake again, may or may not run what it was sent.
+        # The other two nodes ran theirs at once; the frozen one may or may not run its commands when it continues.
         assert 150 < ran <= len(writes)
         assert ran >= sum(entry is not None for entry in entries) > 150
         repeated = [result.entry for result in store.commit(writes)]

@@ -76,7 +76,7 @@ def test_a_connection_that_the_server_closed_while_idle_fails_no_call(
 def test_a_claim_is_settled_after_the_server_closed_the_idle_connection(
     store: RedisStore, redis_server: RedisServer
 ) -> None:
-    """The claim cache is dropped with the connection, and the settle has to work without it."""
+    """The claim cache is dropped with the connection, and the settle must work without it."""
     held = entry_of(store.commit([begin()])[0], applied=True)
     redis_server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 

@@ -26,7 +26,7 @@ def store(tmp_path: Path, clock: PinnedClock) -> Iterator[SqliteStore]:
 
 @pytest.fixture
 def other(store: SqliteStore, clock: PinnedClock) -> Iterator[SqliteStore]:
-    """Another process's, as far as SQLite is concerned."""
+    """A store like that of another process on the same file."""
     with closing(SqliteStore(store.path, clock)) as other:
         yield other
 
@@ -70,7 +70,7 @@ def test_a_key_that_another_process_takes_between_select_and_insert_stays_with_i
     taken: list[WriteResult] = []
 
     def take_it() -> int:
-        """The clock is asked between the two."""
+        """Take the key when the clock is read, which is between the two."""
         if not taken:
             taken.append(other.commit([begin("k")])[0])
         return clock()
@@ -132,13 +132,13 @@ def test_times_count_from_when_the_lock_was_acquired(tmp_path: Path, together: i
 
 @pytest.mark.parametrize("verb", [None, Verb.RENEW])
 def test_a_decision_made_before_a_long_wait_for_the_lock_is_never_visible(tmp_path: Path, verb: Verb | None) -> None:
-    """A claim that has lapsed before its holder knows of it would be taken for that of one who vanished."""
+    """A reader would take a claim that lapsed meanwhile for one of a dead holder."""
     now = [1_000 * SECOND]
     late = iter([False, True])
     lapsed: list[bool] = []
 
     def clock() -> int:
-        """The lock is two seconds in coming, and somebody else looks whenever the time is asked for."""
+        """Advance two seconds while the lock is awaited, and read the entry whenever the time is read."""
         now[0] += 2 * SECOND * next(late, False)
         entry = other.read([Ref(claim.scope, "k")]).entries[0]
         lapsed.append(entry is not None and entry.lapsed(now[0]))

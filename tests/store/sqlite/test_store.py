@@ -1,4 +1,4 @@
-"""Specifics of SQLite: a file that other processes write too, and a cache of claims."""
+"""Specifics of SQLite: other processes that write to the file, and the claim cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECOND = 1_000_000
 
 @pytest.fixture
 def stores(tmp_path: Path, clock: PinnedClock) -> Iterator[tuple[SqliteStore, SqliteStore]]:
-    """Two processes' stores on one file, as far as SQLite is concerned."""
+    """Two stores on one file, like those of two processes."""
     file = tmp_path / "ledger.db"
     with closing(SqliteStore(file, clock)) as one, closing(SqliteStore(file, clock)) as other:
         yield one, other
@@ -54,7 +54,7 @@ def test_a_cached_claim_that_another_process_took_over_is_lost(
 def test_a_write_by_another_process_invalidates_every_cached_claim(
     stores: tuple[SqliteStore, SqliteStore], clock: PinnedClock
 ) -> None:
-    """The other process is noticed with the first key; the second must not be judged by what is remembered."""
+    """The first key reveals the other process; the second must not be decided from the cache."""
     one, other = stores
     mine = [result.entry for result in one.commit([begin("first", "w1"), begin("second", "w2")])]
     clock.advance(2)
@@ -107,7 +107,7 @@ def test_a_refused_batch_takes_no_lock_and_writes_nothing(
     log = tmp_path / "ledger.db-wal"
     size = log.stat().st_size
     with closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as writer:
-        writer.execute("BEGIN IMMEDIATE")  # would make anyone wait who wants the lock
+        writer.execute("BEGIN IMMEDIATE")  # would make other writers wait for the lock
 
         results = one.commit([begin("k", "w2"), move(Verb.SETTLE, 99, "w3", "other")])
         writer.execute("ROLLBACK")
@@ -117,7 +117,7 @@ def test_a_refused_batch_takes_no_lock_and_writes_nothing(
 
 
 def test_a_lease_counts_from_when_the_lock_was_acquired_and_not_from_when_it_was_requested(tmp_path: Path) -> None:
-    """The clock moves on between the decision and the lock, as it does behind another's long transaction."""
+    """The clock advances between the decision and the lock, as it does during another transaction."""
     moments = iter([1_000 * SECOND, 1_003 * SECOND])
     last = [0]
 

@@ -29,7 +29,7 @@ def store(path: Path) -> Iterator[SqliteStore]:
 
 
 def claimed(store: SqliteStore, number: int) -> list[int]:
-    """Return the versions of this many new claims."""
+    """Commit this many new claims, and return their versions."""
     results = store.commit([begin(f"k{n}") for n in range(number)])
     return [result.entry.version for result in results if result.entry is not None and result.applied]
 
@@ -55,7 +55,7 @@ def test_every_row_of_a_batch_is_written(
 
 
 def test_a_batch_takes_one_statement_for_each_kind_of_write(store: SqliteStore) -> None:
-    """While a statement runs, the interpreter's lock is free; between any two it has to be won again."""
+    """Each statement releases the interpreter's lock, and must get it again afterwards."""
     versions = claimed(store, 20)
     said: list[str] = []
     assert store._db is not None
