@@ -25,7 +25,7 @@ from onceward.hub.ingest.backfill.telegram_export import TelegramExport
 from onceward.hub.ingest.email.html_text import text_of_html
 from onceward.hub.ingest.email.normalize import normalize_email, normalize_mail
 from onceward.hub.ingest.entries.draft import draft_of
-from onceward.hub.ingest.normalize.dates import date_bucket, moment, source_time
+from onceward.hub.ingest.normalize.dates import date_bucket, parse_time, source_time
 from onceward.hub.ingest.normalize.subject import subject_base, thread_subject
 from onceward.hub.ingest.normalize.text import clean
 from onceward.hub.ingest.normalize.url import canonical, find_urls, without_tracking
@@ -98,9 +98,9 @@ def texts(data: bytes) -> object:
 
 def dates(data: bytes) -> object:
     text = data.decode("utf-8", "replace")
-    found = moment(text), date_bucket(text), source_time(text)
+    found = parse_time(text), date_bucket(text), source_time(text)
     if text.isascii() and text.isdigit() and len(text) < 19:
-        moment(int(text))
+        parse_time(int(text))
         source_time(int(text))
     return found
 

@@ -275,8 +275,8 @@ class _OnceFunction:
         _call.set(call)  # of this task or thread, which ends with the call
         return call, ((context, *args) if self._takes_context else args)
 
-    def _seen(self, call: _ToolCall, told: dict[str, Any], *, raises: bool) -> Any:
-        envelope = Envelope(**{**told, "status": CallStatus(told["status"])})
+    def _seen(self, call: _ToolCall, recorded: dict[str, Any], *, raises: bool) -> Any:
+        envelope = Envelope(**{**recorded, "status": CallStatus(recorded["status"])})
         if call.raised is not None and not envelope.ok:
             if raises:
                 raise call.raised

@@ -272,6 +272,6 @@ def _enveloped(envelope: Envelope, value: Any, record: Mapping[str, Any]) -> Any
     elif isinstance(shown, list | tuple) and stored is not None:
         files = [one for one in shown if is_multi_modal_content(one)]
         stored = [kept for one, kept in zip(shown, stored, strict=True) if not is_multi_modal_content(one)]
-    told: Any = replace(envelope, result=stored).json()
-    told = [told, *files] if files else told
-    return replace(value, return_value=told) if isinstance(value, ToolReturn) else told
+    returned: Any = replace(envelope, result=stored).json()
+    returned = [returned, *files] if files else returned
+    return replace(value, return_value=returned) if isinstance(value, ToolReturn) else returned

@@ -68,7 +68,7 @@ class Bound(Generic[S_co]):
         self.refuse = refuse
         self._result_bytes_max = result_bytes_max
         self._locked_in: object = None  # identifies the transaction that holds the lock; None before it
-        self._is_kept: Callable[[], bool] | None = None  # tells whether the transaction still contains the outcome
+        self._holds_outcome: Callable[[], bool] | None = None  # whether the open transaction still contains the outcome
         self.settled = False
         self.value: object = None
         _current.set(self)
@@ -114,7 +114,7 @@ class Bound(Generic[S_co]):
 
         Only Django reports this.
         """
-        return self._is_kept is not None and self.open and not self._is_kept()
+        return self._holds_outcome is not None and self.open and not self._holds_outcome()
 
     def settle(self, value: object) -> S_co:
         """Record the result of the effect in the transaction. Await it on an async connection.
@@ -171,7 +171,7 @@ class Bound(Generic[S_co]):
             self._entry, outcome, chunks, write_id(), self.retain, self._locked_in, self.refuse
         )
         mark = self._binding.connection.mark
-        self._is_kept = None if mark is None else mark()
+        self._holds_outcome = None if mark is None else mark()
         self.settled = True
         return None
 

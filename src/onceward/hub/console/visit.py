@@ -22,7 +22,7 @@ from onceward.hub.console.claims.search import count_doubts
 from onceward.hub.console.console import Console, console_of
 from onceward.hub.console.forms import Form, read_form
 from onceward.hub.console.rendering import render
-from onceward.hub.console.visitors import Visitor, set_cookies, stranger
+from onceward.hub.console.visitors import Visitor, anonymous_visitor, set_cookies
 from onceward.hub.security.scopes import SAFE_METHODS
 from onceward.hub.web.problems import response_to
 from onceward.hub.web.upload import AttachmentUpload, Upload, received_attachment
@@ -221,7 +221,7 @@ async def _response(
     found = await console.visitors.identify(request)
     if found is None and section is not None:
         return _to_login(request)
-    visitor = found or stranger(request)
+    visitor = found or anonymous_visitor(request)
     # The request log and the audit log show this name.
     request.scope.setdefault("state", {})["principal"] = visitor.principal
     visit = Visit(request, console, visitor, section)
@@ -291,7 +291,7 @@ async def _error_page(request: Request, error: Exception) -> Response:
             visitor = await console.visitors.identify(request)
         except OncewardError:
             visitor = None
-    visit = Visit(request, console, visitor or stranger(request))
+    visit = Visit(request, console, visitor or anonymous_visitor(request))
     fields = [one for one in problem.get("errors", ()) if one["message"] not in problem["detail"]]
     response = await visit.page("error.html", found.status, problem=problem, fields=fields)
     for name, value in found.headers:

@@ -92,7 +92,7 @@ class LocalVisitors:
         return Visitor(Principal(local_actor().principal, frozenset(tokens.SCOPES)), form_secret(request))
 
 
-def stranger(request: Request) -> Visitor:
+def anonymous_visitor(request: Request) -> Visitor:
     """Return a visitor who has not logged in."""
     return Visitor(ANONYMOUS, form_secret(request))
 

@@ -55,10 +55,10 @@ def problem(check: str, detail: str, advice: str, **data: Any) -> CheckResult:
     return CheckResult(check, Level.PROBLEM, detail, advice, data)
 
 
-def guarded(check: str, advice: str, look: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]:
+def guarded(check: str, advice: str, run: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]:
     """Yield the results of a check. An error of a store or of the system is a problem, with this advice."""
     try:
-        yield from look()
+        yield from run()
     except OncewardError as error:
         yield problem(check, str(error), advice)
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:

@@ -114,9 +114,9 @@ def _stores(hub: BlockingHub) -> Iterator[CheckResult]:
         yield problem("stores", f"not ready: {shown}", "run onceward doctor on the hub's machine, and see its log")
 
 
-def _as_admin(check: str, look: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
+def _as_admin(check: str, run: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
     try:
-        yield from look()
+        yield from run()
     except (Unauthorized, Forbidden):
         yield warning(check, "not checked: the hub requires a token with scope admin", _ADMIN)
     except OncewardError as error:

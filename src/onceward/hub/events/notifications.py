@@ -126,7 +126,7 @@ class Notifications:
         self._source: NotificationSource | None = None
         self._reopen_at = 0.0
         self._has_warned = False
-        self._has_told = False
+        self._has_logged_polling = False
 
     def notify(self) -> None:
         """Wake the waiting thread, for example because an event was appended."""
@@ -179,8 +179,8 @@ class Notifications:
         except BaseException:
             connection.close()
             raise
-        if not self._has_told:
-            self._has_told = True
+        if not self._has_logged_polling:
+            self._has_logged_polling = True
             log_event(
                 _log.info,
                 "event_notifications_polled",

@@ -108,7 +108,7 @@ def create_managed_attachment(
             return Added(there, is_new=False)
     for blob_id in short_ids("bl"):
         known = _known(database, draft, temp_file, quota)
-        added = _keep(database, store, temp_file, draft, blob_id, known, request, quota)
+        added = _store_upload(database, store, temp_file, draft, blob_id, known, request, quota)
         if added is not None:
             return added
     raise AssertionError  # unreachable: `short_ids` raises when no id is free
@@ -155,7 +155,7 @@ def _draft(task_id: str, temp_file: TempFile, new: NewTaskAttachment, rules: Upl
     )
 
 
-def _keep(
+def _store_upload(
     database: Database,
     store: BlobStore,
     temp_file: TempFile,

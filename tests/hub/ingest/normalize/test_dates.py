@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from onceward.hub.db.timestamps import time_text
-from onceward.hub.ingest.normalize.dates import date_bucket, moment, source_time
+from onceward.hub.ingest.normalize.dates import date_bucket, parse_time, source_time
 
 # The input, the time, and the day in Chicago.
 READ: dict[str, tuple[str | int, str, str]] = {
@@ -111,14 +111,14 @@ DATE_LIKE = "0123456789 -+:.,TZWzt/()JanFebTueMonGMT\u0660\u00b2\ud800"
 def test_these_dates_are_parsed(sent: str | int, utc: str, day: str) -> None:
     expected = datetime.datetime.fromisoformat(utc).replace(tzinfo=datetime.UTC)
 
-    assert moment(sent) == expected
+    assert parse_time(sent) == expected
     assert date_bucket(sent) == day
     assert source_time(sent) == time_text(expected)
 
 
 @pytest.mark.parametrize("sent", UNREADABLE.values(), ids=UNREADABLE)
 def test_an_invalid_date_is_none(sent: Any) -> None:
-    assert (moment(sent), date_bucket(sent), source_time(sent)) == (None, None, None)
+    assert (parse_time(sent), date_bucket(sent), source_time(sent)) == (None, None, None)
 
 
 @pytest.mark.parametrize(("sent", "day"), BORDERS.values(), ids=BORDERS)
@@ -141,10 +141,10 @@ def test_every_hour_of_a_year_is_in_the_day_given_by_the_chicago_rule() -> None:
 def test_a_time_is_the_same_in_every_form(when: datetime.datetime) -> None:
     whole = when.replace(microsecond=0)
 
-    assert moment(when.isoformat()) == when
-    assert moment(whole.strftime("%a, %d %b %Y %H:%M:%S %z")) == whole
-    assert moment(int(whole.timestamp())) == whole
-    assert moment(source_time(when.isoformat())) == when
+    assert parse_time(when.isoformat()) == when
+    assert parse_time(whole.strftime("%a, %d %b %Y %H:%M:%S %z")) == whole
+    assert parse_time(int(whole.timestamp())) == whole
+    assert parse_time(source_time(when.isoformat())) == when
 
 
 @given(aware, aware)
@@ -161,10 +161,10 @@ def test_the_order_of_the_texts_is_the_order_in_time(one: datetime.datetime, oth
 @example("1 1 1 1:1:1:1")
 @example("- - -")
 def test_no_date_raises_and_all_three_functions_agree(sent: str | int | None) -> None:
-    found, day, text = moment(sent), date_bucket(sent), source_time(sent)
+    found, day, text = parse_time(sent), date_bucket(sent), source_time(sent)
 
     assert (found is None) == (day is None) == (text is None)
     if found is not None and day is not None:
         assert found.utcoffset() == datetime.timedelta(0)
         assert abs((datetime.date.fromisoformat(day) - found.date()).days) <= 1
-        assert moment(text) == found
+        assert parse_time(text) == found

@@ -33,7 +33,7 @@ _UTC = frozenset({None, "UTC", "GMT"})
 _COMMENT = re.compile(r"\([^()]*\)")
 
 
-def moment(sent: str | int | None) -> datetime.datetime | None:
+def parse_time(sent: str | int | None) -> datetime.datetime | None:
     """Parse an RFC 5322 date, an ISO 8601 text or Unix seconds to a time in UTC; None if it cannot be parsed.
 
     A missing zone and the zone `-0000` mean UTC. A date without a time means the start of that day in UTC. This never
@@ -59,7 +59,7 @@ def date_bucket(sent: str | int | None) -> str | None:
 
     A date without a time is returned as it is.
     """
-    found = moment(sent)
+    found = parse_time(sent)
     if found is None:
         return None
     if isinstance(sent, str) and _is_day(_plain(sent)):
@@ -69,7 +69,7 @@ def date_bucket(sent: str | int | None) -> str | None:
 
 def source_time(sent: str | int | None) -> str | None:
     """Return the time in the form of stored rows, text that sorts by time; None if it cannot be parsed."""
-    found = moment(sent)
+    found = parse_time(sent)
     return None if found is None else time_text(found)
 
 

@@ -173,11 +173,11 @@ class _Stream:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._text: list[str] = []
-        self._said_at = 0.0  # the first text goes out at once
+        self._flushed_at = 0.0  # the first text goes out at once
 
     async def add(self, message: AIMessage | AIMessageChunk) -> None:
         self._text.append(str(message.text))
-        if time.monotonic() - self._said_at >= _STREAM_SECONDS:
+        if time.monotonic() - self._flushed_at >= _STREAM_SECONDS:
             await self.flush()
 
     async def flush(self) -> None:
@@ -185,7 +185,7 @@ class _Stream:
         self._text.clear()
         if text:
             await self._context.say(text)
-            self._said_at = time.monotonic()
+            self._flushed_at = time.monotonic()
 
 
 def _messages(context: Context) -> GraphState:
