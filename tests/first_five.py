@@ -223,9 +223,9 @@ def try_hub(start: Start, clone: Path, folder: Path) -> Path:
             elif command.startswith("curl "):
                 for expected in (False, True):
                     # The flag shows the headers of the response; everything else is the README's.
-                    said = output(f"curl --silent --include {command.removeprefix('curl ')}", clone, settings)
-                    if ("idempotent-replayed: true" in said.lower()) is not expected:
-                        raise Failed(f"{command}: replayed={not expected}, expected {expected}\n{said}")
+                    response = output(f"curl --silent --include {command.removeprefix('curl ')}", clone, settings)
+                    if ("idempotent-replayed: true" in response.lower()) is not expected:
+                        raise Failed(f"{command}: replayed={not expected}, expected {expected}\n{response}")
             else:
                 output(command, clone, settings)
     if not any(line.startswith("curl ") for line in lines):

@@ -56,33 +56,33 @@ def test_every_example_is_in_the_list_with_its_command_and_in_a_test() -> None:
 
 
 def test_quickstart_charges_once(tmp_path: Path) -> None:
-    said = output_of("quickstart.py", tmp_path)
+    printed = output_of("quickstart.py", tmp_path)
 
-    assert said[0].removeprefix("first:") == said[1].removeprefix("again:")
-    assert said[2] == "the provider was called 1 time"
-    assert said[3].startswith("refused:")
+    assert printed[0].removeprefix("first:") == printed[1].removeprefix("again:")
+    assert printed[2] == "the provider was called 1 time"
+    assert printed[3].startswith("refused:")
 
 
 def test_exactly_once_leaves_one_row(tmp_path: Path) -> None:
-    said = output_of("exactly_once.py", tmp_path)
+    printed = output_of("exactly_once.py", tmp_path)
 
-    assert said == ["first: {'paid': '42'}", "again: {'paid': '42'}", "rows:  1"]
+    assert printed == ["first: {'paid': '42'}", "again: {'paid': '42'}", "rows:  1"]
 
 
 def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
-    said = output_of("in_doubt.py", tmp_path)
+    printed = output_of("in_doubt.py", tmp_path)
 
-    assert said[0] == "first:  the provider did not respond"
-    assert said[1].startswith("again:  it is unknown whether")
-    assert said[2] == "asked:  message-1"
+    assert printed[0] == "first:  the provider did not respond"
+    assert printed[1].startswith("again:  it is unknown whether")
+    assert printed[2] == "asked:  message-1"
 
 
 def test_a_server_behind_the_proxy_gets_one_call(tmp_path: Path) -> None:
     paid = "{'order': '42', 'paid_back': 10}"
 
-    said = [line.partition(":") for line in output_of("mcp_proxy", tmp_path)]
+    printed = [line.partition(":") for line in output_of("mcp_proxy", tmp_path)]
 
-    assert {name: text.strip() for name, _, text in said} == {
+    assert {name: text.strip() for name, _, text in printed} == {
         "first": f"done {paid}",
         "again": f"replayed {paid}",
         "other amount": "refused key-reused",
@@ -104,9 +104,9 @@ def test_a_lost_submit_is_found_by_polling(tmp_path: Path) -> None:
 def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     paid = "{'order': '42', 'paid_back': 10}"
 
-    said = [line.partition(":") for line in output_of("mcp_server", tmp_path)]
+    printed = [line.partition(":") for line in output_of("mcp_server", tmp_path)]
 
-    assert {name: text.strip() for name, _, text in said} == {
+    assert {name: text.strip() for name, _, text in printed} == {
         "first": f"done {paid}",
         "again": f"replayed {paid}",
         "with a key": f"done {paid}",

@@ -27,10 +27,10 @@ def test_a_missing_version_is_an_error_that_says_how_to_get_it(
 ) -> None:
     assert main(["3.98", "3.99"], tmp_path) == 1
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "no Python 3.98 or 3.99 on this machine" in said.err
-    assert "pyenv install 3.98 3.99" in said.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no Python 3.98 or 3.99 on this machine" in printed.err
+    assert "pyenv install 3.98 3.99" in printed.err
 
 
 def test_no_version_at_all_is_an_error(tmp_path: Path) -> None:

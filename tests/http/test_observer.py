@@ -183,9 +183,9 @@ def python(code: str) -> list[str]:
 
 
 def test_without_the_packages_nothing_is_counted_and_requesting_them_says_what_to_install() -> None:
-    said = python(WITHOUT)
+    printed = python(WITHOUT)
 
-    assert [line.partition(": ")[2] for line in said] == [
+    assert [line.partition(": ")[2] for line in printed] == [
         "pip install 'onceward[metrics]'",
         "pip install 'onceward[crypto]'",
     ]

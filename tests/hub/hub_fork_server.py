@@ -88,9 +88,9 @@ class ForkedHub:
 
     def _read(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
-            said = self._status.recv(64)
-            assert said, "the process that forks hubs is gone; see its error above"
-            self.returncode = int(said)
+            reply = self._status.recv(64)
+            assert reply, "the process that forks hubs is gone; see its error above"
+            self.returncode = int(reply)
         return self.returncode
 
 
@@ -122,9 +122,9 @@ class HubForkServer:
             theirs.close()
             os.close(writes)
             os.close(nothing)
-        said = status.recv(64)
-        assert said, "the process that forks hubs is gone; see its error above"
-        return ForkedHub(int(said), os.fdopen(reads, encoding="utf-8"), status)
+        reply = status.recv(64)
+        assert reply, "the process that forks hubs is gone; see its error above"
+        return ForkedHub(int(reply), os.fdopen(reads, encoding="utf-8"), status)
 
     def close(self) -> None:
         self._socket.close()

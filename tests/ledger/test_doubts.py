@@ -243,12 +243,12 @@ def test_an_async_callback_is_awaited(store: BlockableStore) -> None:
 
 
 def test_a_slow_callback_delays_only_close(store: BlockableStore) -> None:
-    began, go_on, told = threading.Event(), threading.Event(), []
+    began, go_on, reported = threading.Event(), threading.Event(), []
 
     def slow(entry: Entry) -> None:
         began.set()
         assert go_on.wait(30)
-        told.append(entry.key)
+        reported.append(entry.key)
 
     with Ledger(store, on_doubt=slow) as ledger:
         ledger.blocking.doubt(held(ledger, "one"))
@@ -258,7 +258,7 @@ def test_a_slow_callback_delays_only_close(store: BlockableStore) -> None:
         assert asyncio.run(ledger.run("another", lambda: 2, effect="idempotent")) == 2
         go_on.set()
 
-    assert told == ["one", "two"]
+    assert reported == ["one", "two"]
 
 
 # The parent forks while it reports a doubt, so that its thread does not exist in the child.

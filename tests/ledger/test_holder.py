@@ -137,6 +137,6 @@ def test_a_forked_child_is_a_separate_holder() -> None:
         "print(childs != mine, proved_dead(childs), proved_dead(mine))"
     )
 
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30)
 
-    assert said.stdout.split() == ["True", "True", "False"]
+    assert done.stdout.split() == ["True", "True", "False"]

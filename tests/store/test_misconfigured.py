@@ -68,11 +68,11 @@ def made(postgres_server: PostgresServer, role: str) -> Iterator[tuple[str, psyc
 def test_a_role_that_may_not_create_the_tables_is_told_how_to_create_them(
     postgres_server: PostgresServer, role: str
 ) -> None:
-    told = failure(as_role(postgres_server.create_database(), role))
+    raised = failure(as_role(postgres_server.create_database(), role))
 
-    assert (type(told), told.code, told.retryable) == (errors.StoreMisconfigured, "store-misconfigured", False)
-    assert "permission denied for schema public" in str(told)
-    assert "onceward schema print --ledger URL --role ROLE" in str(told)
+    assert (type(raised), raised.code, raised.retryable) == (errors.StoreMisconfigured, "store-misconfigured", False)
+    assert "permission denied for schema public" in str(raised)
+    assert "onceward schema print --ledger URL --role ROLE" in str(raised)
 
 
 def test_a_role_that_may_not_use_the_tables_is_refused(made: tuple[str, psycopg.Connection], role: str) -> None:
@@ -120,10 +120,10 @@ def test_a_read_only_server_is_a_misconfiguration(made: tuple[str, psycopg.Conne
     url, owner = made
     owner.execute("ALTER DATABASE " + url.rpartition("/")[2] + " SET default_transaction_read_only = on")
 
-    told = failure(url)
+    raised = failure(url)
 
-    assert isinstance(told, errors.StoreMisconfigured)
-    assert "name the primary" in str(told)
+    assert isinstance(raised, errors.StoreMisconfigured)
+    assert "name the primary" in str(raised)
 
 
 def test_an_invalid_host_is_a_misconfiguration_and_an_unknown_one_may_appear() -> None:
@@ -154,19 +154,19 @@ def test_a_misconfigured_claim_fails_at_once_without_a_retry(postgres_server: Po
 
 
 def test_permanent_and_temporary_redis_errors_are_told_apart() -> None:
-    told: dict[str, errors.StoreUnavailable] = {}
+    raised: dict[str, errors.StoreUnavailable] = {}
     with RedisServer() as server:
-        told["DB"] = failure(server.url(99))
-        told["WRONGPASS"] = failure(server.url().replace("//", "//ada:hush-hush@"))
+        raised["DB"] = failure(server.url(99))
+        raised["WRONGPASS"] = failure(server.url().replace("//", "//ada:hush-hush@"))
         server.execute("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@read", "+info")
-        told["NOPERM"] = failure(server.url().replace("//", "//reader:x@"))
+        raised["NOPERM"] = failure(server.url().replace("//", "//reader:x@"))
         server.execute("REPLICAOF", "127.0.0.1", 1)
-        told["READONLY"] = failure(server.url())
+        raised["READONLY"] = failure(server.url())
         server.execute("REPLICAOF", "NO", "ONE")
         with closing(open_store(server.url())) as store:
             check(store)
         server.execute("REPLICAOF", "127.0.0.1", 1)
-        told["READONLY when checked"] = failure_of_check(server.url())
+        raised["READONLY when checked"] = failure_of_check(server.url())
         server.execute("REPLICAOF", "NO", "ONE")
         server.execute("CONFIG", "SET", "maxmemory", 1)
         no_memory = failure(server.url())
@@ -176,13 +176,13 @@ def test_permanent_and_temporary_redis_errors_are_told_apart() -> None:
             crowded = failure(server.url())
             only.config_set("maxclients", 100)
         server.execute("CONFIG", "SET", "requirepass", "right")
-        told["NOAUTH"] = failure(server.url())
+        raised["NOAUTH"] = failure(server.url())
 
     assert (type(no_memory), type(crowded)) == (errors.StoreUnavailable, errors.StoreUnavailable)
     assert "max number of clients reached" in str(crowded)
-    assert {name: type(error) for name, error in told.items()} == dict.fromkeys(told, errors.StoreMisconfigured)
-    assert not [error for error in told.values() if "hush" in str(error)]
-    assert "name the primary" in str(told["READONLY"])
+    assert {name: type(error) for name, error in raised.items()} == dict.fromkeys(raised, errors.StoreMisconfigured)
+    assert not [error for error in raised.values() if "hush" in str(error)]
+    assert "name the primary" in str(raised["READONLY"])
 
 
 # SQLite.
@@ -233,6 +233,6 @@ def test_a_read_only_sqlite_file_is_a_misconfiguration(what: str) -> None:
         finally:
             folder.chmod(0o755)
 
-    told = done.stdout.splitlines()
-    assert [line.split(" ")[0] for line in told] == ["store-misconfigured"] * 2
-    assert all("give this user write access" in line for line in told)
+    raised = done.stdout.splitlines()
+    assert [line.split(" ")[0] for line in raised] == ["store-misconfigured"] * 2
+    assert all("give this user write access" in line for line in raised)

@@ -201,15 +201,15 @@ def test_old_entries_are_purged_when_they_expire(kind: str, store: Store, clock:
 
 def test_concurrent_openings_upgrade_an_old_ledger_once(url: str, clock: PinnedClock) -> None:
     gate = threading.Barrier(6)
-    told: list[object] = []
+    outcomes: list[object] = []
 
     def work(number: int) -> None:
         with closing(open_store(url, clock=clock)) as store:
             gate.wait(30)
             try:
-                told.append(store.commit([begin(f"new {number}", f"w{number}")])[0].applied)
+                outcomes.append(store.commit([begin(f"new {number}", f"w{number}")])[0].applied)
             except Exception as error:  # noqa: BLE001  # shown by the assertion
-                told.append(error)
+                outcomes.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -217,7 +217,7 @@ def test_concurrent_openings_upgrade_an_old_ledger_once(url: str, clock: PinnedC
     for thread in threads:
         thread.join(60)
 
-    assert told == [True] * 6
+    assert outcomes == [True] * 6
 
 
 def numbers(kind: str, url: str, servers: Servers) -> tuple[int, ...]:

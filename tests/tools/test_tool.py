@@ -135,7 +135,7 @@ def test_the_schema_follows_from_the_signature() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({}, "order_id is missing"),
         ({"order_id": 5}, "order_id must be of type string, got an integer"),
@@ -150,13 +150,13 @@ def test_the_schema_follows_from_the_signature() -> None:
     ],
     ids=lambda found: found if isinstance(found, str) else "",
 )
-def test_invalid_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
     made = tool(effect="irreversible")(refund)
 
     found = problem(made.parameters, arguments)
 
     assert found is not None
-    assert said in found
+    assert message in found
 
 
 def test_valid_arguments_are_accepted() -> None:

@@ -104,12 +104,12 @@ def test_the_list_of_tokens_is_a_table(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_token_may_expire(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["token", "create", "ada", "--scope", "read:topics", "--expires", "90d"]) == 0
-    said = capsys.readouterr().err
+    shown = capsys.readouterr().err
     (listed,) = parsed(capsys, "list")["tokens"]
     days = datetime.fromisoformat(listed["expires_at"]) - datetime.fromisoformat(listed["created_at"])
 
     assert days.days == 90
-    assert f"(read:topics, valid until {listed['expires_at']}); it is not shown again" in said
+    assert f"(read:topics, valid until {listed['expires_at']}); it is not shown again" in shown
     assert listed["last_used_at"] is None
     assert listed["expires_at"] in printed_by(capsys, "list")
 

@@ -95,15 +95,15 @@ def test_an_interrupted_demo_leaves_no_shop_behind(tmp_path: Path, number: signa
     env = environment({"TMPDIR": str(tmp_path)})
     with subprocess.Popen(DEMO, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
-        told = [next(process.stdout)]
-        while not (found := re.search(r"kill -9 (\d+)", told[-1])):
-            told.append(next(process.stdout))
+        lines = [next(process.stdout)]
+        while not (found := re.search(r"kill -9 (\d+)", lines[-1])):
+            lines.append(next(process.stdout))
         children = until(lambda: _children(process.pid) - {int(found[1])})
         process.send_signal(number)
         process.stdout.close()
 
     until(lambda: not any(Path(f"/proc/{child}/cmdline").exists() for child in children), "a shop is left")
-    assert "\x1b" not in "".join(told), "a pipe is no terminal"
+    assert "\x1b" not in "".join(lines), "a pipe is no terminal"
     if number is signal.SIGTERM:
         assert (process.returncode, list(tmp_path.iterdir())) == (143, [])
 

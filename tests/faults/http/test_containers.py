@@ -178,8 +178,8 @@ def test_a_proc_folder_of_another_namespace_proves_nothing(tmp_path: Path) -> No
     code = "from onceward.ledger.holder import holder, proved_dead; print(holder(), proved_dead(holder()))"
     stale = [name for name in CONTAINER if name != "--mount-proc"]
 
-    said = subprocess.run(
+    done = subprocess.run(
         [*stale, sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     )
 
-    assert said.stdout.split() == ["?//1/", "False"]
+    assert done.stdout.split() == ["?//1/", "False"]

@@ -19,17 +19,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.tasks", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
-    said = parser.parse_args()
+    arguments = parser.parse_args()
     with closing(Servers()) as servers:
         os.environ.update(servers.s3.environ)
         for backend in backends.ALL:
-            _print(f"{backend}, seed {said.seed}:")
+            _print(f"{backend}, seed {arguments.seed}:")
             with (
                 tempfile.TemporaryDirectory() as folder,
                 backends.opened(backend, servers, Path(folder)) as attachment_store,
             ):
                 attachment_store.task()
-                figures = prove(attachment_store, said.seconds, said.seed)
+                figures = prove(attachment_store, arguments.seconds, arguments.seed)
             _print(f"    {figures.line()}")
             _print("    every attachment has its bytes, and after a sweep all bytes have a row")
 

@@ -97,9 +97,9 @@ def make_bare_app(how: dict[str, Any], world: World, gates: Gates) -> Any:
             raise ValueError(other)
 
 
-def _options(said: dict[str, Any], world: World) -> dict[str, Any]:
+def _options(given: dict[str, Any], world: World) -> dict[str, Any]:
     """Return the options. Functions are given by name."""
-    options = dict(said)
+    options = dict(given)
     if options.get("principal") == "user":
         options["principal"] = _principal(world)
     if "keep_status" in options:

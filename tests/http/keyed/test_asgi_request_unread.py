@@ -94,7 +94,7 @@ def test_a_handler_cancelled_while_it_reads_its_body_ends() -> None:
     """Half a body is not the request. Some servers report a disconnected client only once."""
 
     async def main() -> None:
-        said: asyncio.Queue[Message] = asyncio.Queue()
+        messages: asyncio.Queue[Message] = asyncio.Queue()
         ended: list[str] = []
         began, go_on = asyncio.Event(), asyncio.Event()
 
@@ -114,10 +114,10 @@ def test_a_handler_cancelled_while_it_reads_its_body_ends() -> None:
 
         with protected(app, rules=RULES) as middleware:
             scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": HEADERS}
-            said.put_nowait({"type": "http.request", "body": PIECES[0], "more_body": True})
-            call = asyncio.ensure_future(_call(middleware, scope, said.get, nowhere))
+            messages.put_nowait({"type": "http.request", "body": PIECES[0], "more_body": True})
+            call = asyncio.ensure_future(_call(middleware, scope, messages.get, nowhere))
             await began.wait()
-            said.put_nowait({"type": "http.disconnect"})
+            messages.put_nowait({"type": "http.disconnect"})
             call.cancel()
             await asyncio.wait({call})
             go_on.set()

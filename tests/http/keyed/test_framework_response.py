@@ -158,10 +158,10 @@ def test_a_no_content_response_has_no_body_and_no_content_length(make: Any) -> N
 def test_a_plain_value_is_sent_with_its_own_media_type(body: object, data: bytes, kind: bytes) -> None:
     expected = [(b"content-length", str(len(data)).encode()), (b"content-type", kind)]
 
-    bare, told = from_framework(body), from_framework((201, {}, body))
+    bare, with_status = from_framework(body), from_framework((201, {}, body))
 
     assert (bare.status, bare.body, lines(bare)) == (200, data, expected)
-    assert (told.status, told.body, lines(told)) == (201, data, expected)
+    assert (with_status.status, with_status.body, lines(with_status)) == (201, data, expected)
 
 
 @pytest.mark.parametrize(

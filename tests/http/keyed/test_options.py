@@ -145,11 +145,11 @@ def test_none_means_the_default(name: str) -> None:
 
 
 def test_lists_may_be_given_in_any_form_and_case() -> None:
-    said = admission(methods=iter(["post", "Delete"]), paths=iter(["/api/"]), deny_headers=iter(["X-Total"]))
+    chosen = admission(methods=iter(["post", "Delete"]), paths=iter(["/api/"]), deny_headers=iter(["X-Total"]))
 
-    assert said.methods == {"POST", "DELETE"}
-    assert said.paths == ("/api/",)
-    assert said.codec.deny == {b"x-total"}
+    assert chosen.methods == {"POST", "DELETE"}
+    assert chosen.paths == ("/api/",)
+    assert chosen.codec.deny == {b"x-total"}
 
 
 def test_patterns_select_the_covered_paths() -> None:

@@ -39,13 +39,13 @@ def test_the_same_request_with_another_variant_is_refused_under_the_same_key() -
 def test_a_variant_of_none_changes_nothing() -> None:
     """None and an empty text are different variants."""
     request = ("POST", b"/", b"", "", b"")
-    said: list[str | None] = []
+    variants: list[str | None] = []
 
     assert fingerprint_of(*request, None) == fingerprint_of(*request)
     assert fingerprint_of(*request, b"") != fingerprint_of(*request)
     with Ledger(MemoryStore()) as ledger:
-        app = WSGIIdempotencyMiddleware(coffee, ledger, variant=lambda _: said.pop())
-        said += ["\ud800", "", None]
+        app = WSGIIdempotencyMiddleware(coffee, ledger, variant=lambda _: variants.pop())
+        variants += ["\ud800", "", None]
         first = wsgi_server.send_request(app)
         plain = wsgi_server.send_request(WSGIIdempotencyMiddleware(coffee, ledger))
         statuses = [wsgi_server.send_request(app).status for _ in range(2)]
@@ -77,11 +77,11 @@ def test_the_variant_of_a_request_without_a_key_is_not_computed() -> None:
     assert run(main()) == 201
 
 
-@pytest.mark.parametrize("said", [5, b"shop", asyncio.Event()], ids=["number", "bytes", "object"])
-def test_a_variant_that_is_not_text_is_refused(said: object) -> None:
+@pytest.mark.parametrize("variants", [5, b"shop", asyncio.Event()], ids=["number", "bytes", "object"])
+def test_a_variant_that_is_not_text_is_refused(variants: object) -> None:
     async def main(variant: Callable[[Any], Any]) -> None:
         with protected(tea, variant=variant) as app:
             await send_request(app, place="shop")
 
     with pytest.raises(InvalidOption, match="variant= must return a string or None"):
-        run(main(lambda _: said))
+        run(main(lambda _: variants))

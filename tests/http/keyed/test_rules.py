@@ -155,8 +155,8 @@ def test_an_explicit_option_overrides_even_if_it_is_false_or_empty(rule: Rule) -
     found = rule.over(loud)
 
     for name in Rule.__slots__:
-        said = getattr(rule, name)
-        assert getattr(found, name) == (getattr(loud, name) if said is None else said)
+        own = getattr(rule, name)
+        assert getattr(found, name) == (getattr(loud, name) if own is None else own)
 
 
 # Beside the handler.

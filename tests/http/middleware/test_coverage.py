@@ -306,17 +306,17 @@ def test_an_application_without_readable_routes_is_refused(monkeypatch: pytest.M
 def started(app: Any) -> list[Message]:
     """Start and stop the application, and return the messages to the server."""
     messages: list[Message] = [{"type": "lifespan.shutdown"}, {"type": "lifespan.startup"}]
-    told: list[Message] = []
+    sent: list[Message] = []
 
     async def receive() -> Message:
         return messages.pop()
 
     async def send(message: Message) -> None:
-        told.append(message)
+        sent.append(message)
 
     with contextlib.suppress(NotGuarded):
         asyncio.run(app({"type": "lifespan", "state": {}}, receive, send))
-    return told
+    return sent
 
 
 def documented() -> tuple[fastapi.FastAPI, list[str]]:
@@ -342,10 +342,10 @@ def documented() -> tuple[fastapi.FastAPI, list[str]]:
 def test_an_application_with_an_unguarded_handler_does_not_start() -> None:
     app, lived = documented()
 
-    (told,) = started(app)
+    (sent,) = started(app)
 
-    assert told["type"] == "lifespan.startup.failed"
-    assert "POST /pay" in told["message"]
+    assert sent["type"] == "lifespan.startup.failed"
+    assert "POST /pay" in sent["message"]
     assert lived == []
 
 
@@ -365,9 +365,9 @@ def test_an_application_whose_handlers_are_guarded_starts_as_before() -> None:
 def test_an_outer_middleware_that_excludes_the_handler_does_not_count() -> None:
     app, _ = documented()
 
-    (told,) = started(around(app, paths=["/other"]))
+    (sent,) = started(around(app, paths=["/other"]))
 
-    assert "outside paths=" in told["message"]
+    assert "outside paths=" in sent["message"]
 
 
 # Requests that the middleware passes on are marked.

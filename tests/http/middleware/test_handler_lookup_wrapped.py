@@ -268,8 +268,8 @@ class Endless:
 class Strange:
     """A framework with attributes of the same names and another meaning."""
 
-    def __init__(self, **said: Any) -> None:
-        self.__dict__.update(said)
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
 
 
 @pytest.mark.parametrize(

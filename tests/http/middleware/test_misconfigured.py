@@ -72,20 +72,20 @@ def test_a_wrong_url_keeps_an_asgi_application_from_starting_and_is_in_the_log(
 ) -> None:
     app = App()
 
-    (said,) = lifespan(IdempotencyMiddleware(app, store=postgres_server.url("no_such_database")))
+    (sent,) = lifespan(IdempotencyMiddleware(app, store=postgres_server.url("no_such_database")))
 
-    assert said["type"] == "lifespan.startup.failed"
-    assert 'database "no_such_database" does not exist' in said["message"]
+    assert sent["type"] == "lifespan.startup.failed"
+    assert 'database "no_such_database" does not exist' in sent["message"]
     assert app.calls == []
     (line,) = [one for one in caplog.records if one.getMessage().startswith("store_misconfigured")]
     assert 'database "no_such_database" does not exist' in line.getMessage()
 
 
 def test_a_missing_folder_keeps_an_application_from_starting(tmp_path: Path) -> None:
-    (said,) = lifespan(IdempotencyMiddleware(App(), store=f"sqlite:///{tmp_path}/none/keys.db"))
+    (sent,) = lifespan(IdempotencyMiddleware(App(), store=f"sqlite:///{tmp_path}/none/keys.db"))
 
-    assert said["type"] == "lifespan.startup.failed"
-    assert "create it first" in said["message"]
+    assert sent["type"] == "lifespan.startup.failed"
+    assert "create it first" in sent["message"]
 
 
 def test_an_application_starts_although_its_store_is_down_and_the_log_says_why(
@@ -93,9 +93,9 @@ def test_an_application_starts_although_its_store_is_down_and_the_log_says_why(
 ) -> None:
     app = App()
 
-    said = lifespan(IdempotencyMiddleware(app, store="postgresql://postgres@127.0.0.1:9/none"))
+    sent = lifespan(IdempotencyMiddleware(app, store="postgresql://postgres@127.0.0.1:9/none"))
 
-    assert [message["type"] for message in said] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert [message["type"] for message in sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     (line,) = [one for one in caplog.records if one.getMessage().startswith("store_unavailable")]
     assert "onnection refused" in line.getMessage()
 

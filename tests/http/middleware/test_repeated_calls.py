@@ -100,11 +100,11 @@ def wsgi_again(app: wsgi_server.App) -> wsgi_server.App:
 
     def outer(environ: Environ, start_response: Start) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
-        said: list[Any] = []
+        started: list[Any] = []
 
         def once() -> list[bytes]:
             environ["wsgi.input"] = io.BytesIO(body)
-            response: Any = app(environ, lambda *line: said.append(line))
+            response: Any = app(environ, lambda *line: started.append(line))
             pieces = list(response)
             if hasattr(response, "close"):
                 response.close()
@@ -114,9 +114,9 @@ def wsgi_again(app: wsgi_server.App) -> wsgi_server.App:
             pieces = once()
         except Unavailable:
             pieces = once()
-        if said[-1][0].startswith("503"):
+        if started[-1][0].startswith("503"):
             pieces = once()
-        start_response(*said[-1])
+        start_response(*started[-1])
         return pieces
 
     return outer

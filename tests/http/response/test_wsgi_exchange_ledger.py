@@ -69,7 +69,7 @@ def whole(ledger: Ledger, headers: list[tuple[str, str]], status: str = "200 OK"
     return app
 
 
-@pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "said"])
+@pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "logged"])
 def test_a_handler_that_lost_its_claim_before_sending_sends_the_recorded_response(
     ledger: Ledger, headers: list[tuple[str, str]]
 ) -> None:
@@ -109,7 +109,7 @@ def test_a_handler_that_lost_its_claim_and_its_client_sends_nothing(ledger: Ledg
 
 
 @pytest.mark.parametrize("after", [1, 2])
-@pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "said"])
+@pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "logged"])
 def test_a_handler_that_lost_its_claim_after_sending_is_cut(
     ledger: Ledger, headers: list[tuple[str, str]], after: int
 ) -> None:
@@ -154,7 +154,7 @@ def test_a_response_that_cannot_be_settled_is_503_and_recorded_later(store: Faul
     assert shop.runs == shop.closed == 1
 
 
-@pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "said"])
+@pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "logged"])
 def test_a_response_in_progress_that_cannot_be_settled_is_cut_before_its_end(
     store: FaultyStore, ledger: Ledger, headers: list[tuple[str, str]]
 ) -> None:
@@ -274,8 +274,8 @@ def test_a_committed_response_is_sent(
         assert (first.status, first.body, first.replayed) == (201, b"bound", False)
         assert (second.status, second.body, second.replayed) == (201, b"bound", True)
         assert harness.runs == 1
-    said = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert [record.exc_info is not None for record in said] == [True] * ("raises" in run.__name__)
+    logged = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert [record.exc_info is not None for record in logged] == [True] * ("raises" in run.__name__)
 
 
 def test_a_committed_response_without_a_client_is_stored_and_not_sent(tmp_path: Path) -> None:

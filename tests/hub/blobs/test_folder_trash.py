@@ -37,10 +37,10 @@ def test_an_entry_that_cannot_be_removed_from_the_trash_is_reported_and_the_othe
     (left,) = (folder / "trash").iterdir()
     assert left.is_dir()
     assert in_folder.empty_trash(3600) == Emptied()
-    (said,) = caplog.records
-    assert (said.name, said.levelname) == ("onceward.blobs", "WARNING")
-    assert (said.msg, vars(said)["failed_count"]) == ("trash_removal_failed", 1)
-    assert vars(said)["first_failure"] == f"{left}: {os.strerror(errno.EISDIR)}"
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("onceward.blobs", "WARNING")
+    assert (record.msg, vars(record)["failed_count"]) == ("trash_removal_failed", 1)
+    assert vars(record)["first_failure"] == f"{left}: {os.strerror(errno.EISDIR)}"
 
 
 def test_entries_left_in_the_trash_are_logged_once_per_run(
@@ -51,7 +51,9 @@ def test_entries_left_in_the_trash_are_logged_once_per_run(
     monkeypatch.setattr(os, "unlink", failing(errno.EROFS))
 
     assert [in_folder.empty_trash(0) for _ in range(2)] == [Emptied(failed_count=3)] * 2
-    assert [(said.msg, vars(said)["failed_count"]) for said in caplog.records] == [("trash_removal_failed", 3)] * 2
+    assert [(record.msg, vars(record)["failed_count"]) for record in caplog.records] == [
+        ("trash_removal_failed", 3)
+    ] * 2
 
 
 def test_an_entry_that_another_process_removed_from_the_trash_is_not_a_failure(

@@ -13,7 +13,7 @@ HERE = Extent(oldest_event_id=5, last_event_id=9, log_epoch="e")
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("sent", "meant"),
     [
         ({}, Handshake(None, Filter(), None)),
         ({"after_event_id": None, "subscriptions": None, "log_epoch": None}, Handshake(None, Filter(), None)),
@@ -27,8 +27,8 @@ HERE = Extent(oldest_event_id=5, last_event_id=9, log_epoch="e")
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_a_hello_has_a_cursor_and_filters(said: dict[str, object], meant: Handshake) -> None:
-    assert read_handshake(json.dumps({"type": "hello", **said})) == meant
+def test_a_hello_has_a_cursor_and_filters(sent: dict[str, object], meant: Handshake) -> None:
+    assert read_handshake(json.dumps({"type": "hello", **sent})) == meant
 
 
 @pytest.mark.parametrize(

@@ -45,5 +45,5 @@ def test_events_of_other_processes_arrive_behind_a_pooler(
     ):
         asyncio.run(follow(server, other))
 
-    told = [record for record in caplog.records if "event_notifications_polled" in record.getMessage()]
-    assert len(told) == 1
+    logged = [record for record in caplog.records if "event_notifications_polled" in record.getMessage()]
+    assert len(logged) == 1

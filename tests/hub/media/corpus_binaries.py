@@ -24,8 +24,10 @@ def png(side: int = 2) -> bytes:
 
 
 def jpeg(comment: bytes = b"", length: int = 200) -> bytes:
-    said = b"\xff\xfe" + struct.pack(">H", len(comment) + 2) + comment if comment else b""
-    return b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00" + said + noise(length) + b"\xff\xd9"
+    segment = b"\xff\xfe" + struct.pack(">H", len(comment) + 2) + comment if comment else b""
+    return (
+        b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00" + segment + noise(length) + b"\xff\xd9"
+    )
 
 
 def gif(length: int = 40) -> bytes:

@@ -61,9 +61,9 @@ def test_requests_at_once_get_their_own_answers(client: Client, database: Databa
     assert results[2]["duplicate_of_index"] == 0
     assert [answer.content for answer in again] == [answer.content for answer in answers[10:20]]
     assert len(rows(database, "pkm")) == 22
-    told = {one["event_id"]: one["data"]["id"] for one in events(client)}
+    reported = {one["event_id"]: one["data"]["id"] for one in events(client)}
     shown = [answer.json() for answer in answers[:20]] + [one for one in results if one["action"] != "failed"]
-    assert told == {one["event_id"]: one["id"] for one in shown}
+    assert reported == {one["event_id"]: one["id"] for one in shown}
 
 
 def test_the_same_entry_at_once_is_inserted_once(client: Client, database: Database) -> None:

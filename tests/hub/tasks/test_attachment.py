@@ -230,7 +230,7 @@ def test_an_id_that_is_taken_is_drawn_again(attachment_store: AttachmentStore, m
 def test_a_refused_attachment_leaves_no_row_and_no_bytes(attachment_store: AttachmentStore) -> None:
     png = b"\x89PNG\r\n\x1a\n" + bytes(32)
     only_images = UploadRules(allowed_media_types=["image/*"])
-    for content, rules, said in (
+    for content, rules, declared in (
         (png, UploadRules(), {"media_type": "image/jpeg"}),
         (b"text", only_images, {}),
         (b"text", only_images, {"media_type": "image/svg+xml"}),
@@ -243,7 +243,7 @@ def test_a_refused_attachment_leaves_no_row_and_no_bytes(attachment_store: Attac
         (b"PK\x05\x06" + b"\xff" * 18, UploadRules(archive=ArchiveLimits()), {"media_type": "application/zip"}),
     ):
         with pytest.raises(InvalidInput):
-            attachment_store.attach(content, rules=rules, **said)
+            attachment_store.attach(content, rules=rules, **declared)
     with pytest.raises(TooLarge):
         attachment_store.attach(b"text", meta={"k": "x" * 20_000})
 

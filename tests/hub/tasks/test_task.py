@@ -25,14 +25,14 @@ def keyed(key: str = "k1") -> RequestKey:
 
 @contextmanager
 def statements(database: Database) -> Iterator[list[str]]:
-    said: list[str] = []
+    executed: list[str] = []
 
     def on_statement(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        said.append(statement)
+        executed.append(statement)
 
     event.listen(database.engine, "before_cursor_execute", on_statement)
     try:
-        yield said
+        yield executed
     finally:
         event.remove(database.engine, "before_cursor_execute", on_statement)
 
@@ -195,9 +195,9 @@ def test_a_rolled_back_deletion_has_no_events(attachment_store: AttachmentStore)
 
 def test_listing_tasks_runs_the_same_query_with_and_without_attachments(attachment_store: AttachmentStore) -> None:
     def listed() -> list[str]:
-        with statements(attachment_store.database) as said, attachment_store.database.read() as tx:
+        with statements(attachment_store.database) as executed, attachment_store.database.read() as tx:
             tasks.list_tasks(tx, 50)
-        return [one for one in said if "SELECT" in one]
+        return [one for one in executed if "SELECT" in one]
 
     before = listed()
     for number in range(20):
@@ -212,8 +212,8 @@ def test_listing_tasks_runs_the_same_query_with_and_without_attachments(attachme
 def test_listing_attachments_runs_two_queries_for_any_number_of_attachments(attachment_store: AttachmentStore) -> None:
     for number in range(20):
         attachment_store.link(repo_path=f"docs/{number}", labels=(f"l{number}",))
-    with statements(attachment_store.database) as said, attachment_store.database.read() as tx:
+    with statements(attachment_store.database) as executed, attachment_store.database.read() as tx:
         found = tasks.list_attachments(tx, "t1").items
 
     assert [one.labels for one in found] == [(f"l{number}",) for number in reversed(range(20))]
-    assert len([one for one in said if "SELECT" in one]) == 2
+    assert len([one for one in executed if "SELECT" in one]) == 2

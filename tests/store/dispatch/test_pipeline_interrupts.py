@@ -154,7 +154,7 @@ def interrupted_at(point: int, *, followed: bool) -> str | None:
 
     loop = asyncio.new_event_loop()
     broken: list[str] = []
-    loop.set_exception_handler(lambda _, said: broken.append(f"{said['message']}: {said.get('exception')!r}"))
+    loop.set_exception_handler(lambda _, report: broken.append(f"{report['message']}: {report.get('exception')!r}"))
     before = sys.getprofile()
     task = loop.create_task(main())
     try:
@@ -167,7 +167,7 @@ def interrupted_at(point: int, *, followed: bool) -> str | None:
         assert len(store.sizes) + len(store.batches) == 1 + followed
     else:
         loop.run_until_complete(turns(10))  # what was interrupted does not come up again
-        assert [said for said in broken if "KeyboardInterrupt" not in said] == [], where
+        assert [report for report in broken if "KeyboardInterrupt" not in report] == [], where
         # Nothing of it is left on its way, to be taken for the answers to something else; a slow loop's thread may be at it.
         until(lambda: bool(store.given_up) or all(sent_batch.received for sent_batch in store.sent_batches))
         thread, results = run_in_thread(lambda: block(batcher.write(begin("other"))))

@@ -156,8 +156,8 @@ def test_other_writes_beside_a_lost_insert_get_their_stored_versions(
     results = batch.result()
 
     assert [result.applied for result in results] == [True, True, False]
-    told = tuple(result.entry for result in results)
-    assert make().read([Ref(SCOPE, key) for key in ("sooner", "before", "rival")]).entries == told
+    returned = tuple(result.entry for result in results)
+    assert make().read([Ref(SCOPE, key) for key in ("sooner", "before", "rival")]).entries == returned
 
 
 def test_a_rolled_back_racing_insert_leaves_the_key_to_the_waiting_one(

@@ -62,11 +62,13 @@ def test_a_spurious_wakeup_is_harmless(ends: tuple[socket.socket, socket.socket]
     assert not pipeline.must_block
 
 
-@pytest.mark.parametrize("said", [b":1\r\n", b"*0\r\n", b"+OK\r\n", b"$x\r\n", b"$-1\r\n", b"$2\r\nok\r\n$2\r\nno\r\n"])
-def test_an_unexpected_reply_ends_the_connection(ends: tuple[socket.socket, socket.socket], said: bytes) -> None:
+@pytest.mark.parametrize(
+    "reply", [b":1\r\n", b"*0\r\n", b"+OK\r\n", b"$x\r\n", b"$-1\r\n", b"$2\r\nok\r\n$2\r\nno\r\n"]
+)
+def test_an_unexpected_reply_ends_the_connection(ends: tuple[socket.socket, socket.socket], reply: bytes) -> None:
     here, there = ends
     pipeline = sent(here, 1)
-    there.send(said)
+    there.send(reply)
 
     assert pipeline.poll()
     with pytest.raises(ConnectionAbortedError):
@@ -126,7 +128,7 @@ def test_a_failed_send_raises(ends: tuple[socket.socket, socket.socket]) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "whole"),
+    ("reply", "whole"),
     [
         (b"$1\r\na\r\n", True),
         (b"$1\r\na\r\n$1\r\nb\r\n", False),  # more than was requested: the connection must not be used again
@@ -136,11 +138,11 @@ def test_a_failed_send_raises(ends: tuple[socket.socket, socket.socket]) -> None
     ],
 )
 def test_it_is_whole_when_every_reply_has_arrived_without_an_error(
-    ends: tuple[socket.socket, socket.socket], said: bytes, whole: bool
+    ends: tuple[socket.socket, socket.socket], reply: bytes, whole: bool
 ) -> None:
     here, there = ends
     pipeline = sent(here, 1)
-    there.send(said)
+    there.send(reply)
     pipeline.poll()
 
     assert pipeline.is_whole is whole

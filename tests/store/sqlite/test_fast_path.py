@@ -33,22 +33,22 @@ def other(store: SqliteStore, clock: PinnedClock) -> Iterator[SqliteStore]:
 
 def statements(store: SqliteStore) -> list[str]:
     """Record the first word of every later SQLite statement."""
-    told: list[str] = []
+    executed: list[str] = []
     assert store._db is not None
-    store._db.set_trace_callback(lambda statement: told.append(statement.split(maxsplit=1)[0]))
-    return told
+    store._db.set_trace_callback(lambda statement: executed.append(statement.split(maxsplit=1)[0]))
+    return executed
 
 
 def test_a_claim_is_one_select_and_one_insert_and_its_end_is_one_update(store: SqliteStore) -> None:
     entry_of(store.commit([begin("warm")])[0], applied=True)
-    told = statements(store)
+    executed = statements(store)
 
     claimed = entry_of(store.commit([begin("k")])[0], applied=True)
     store.commit([move(Verb.RENEW, claimed.version, "k")])
     store.commit([move(Verb.SETTLE, claimed.version, "k", outcome=Outcome(body=b"1"))])
     replayed = store.commit([begin("k")])[0]
 
-    assert told == ["SELECT", "INSERT", "UPDATE", "UPDATE", "SELECT"]
+    assert executed == ["SELECT", "INSERT", "UPDATE", "UPDATE", "SELECT"]
     assert not replayed.applied
     assert entry_of(replayed, applied=False).outcome.body == b"1"
 

@@ -57,14 +57,14 @@ def test_every_row_of_a_batch_is_written(
 def test_a_batch_takes_one_statement_for_each_kind_of_write(store: SqliteStore) -> None:
     """Each statement releases the interpreter's lock, and must get it again afterwards."""
     versions = claimed(store, 20)
-    said: list[str] = []
+    executed: list[str] = []
     assert store._db is not None
-    store._db.set_trace_callback(said.append)
+    store._db.set_trace_callback(executed.append)
 
     begins = [begin(f"new{n}") for n in range(10)]
     store.commit([*begins, *[settle(f"k{n}", version) for n, version in enumerate(versions)]])
 
-    words = ["INSERT" if "INSERT" in one else "UPDATE" if "UPDATE" in one else one.split()[0] for one in said]
+    words = ["INSERT" if "INSERT" in one else "UPDATE" if "UPDATE" in one else one.split()[0] for one in executed]
     assert words == ["WITH", "BEGIN", "PRAGMA", "INSERT", "UPDATE", "COMMIT"]
 
 

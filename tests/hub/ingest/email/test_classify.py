@@ -94,7 +94,7 @@ def test_any_other_mail_is_a_newsletter(lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("chosen", "kind"),
     [
         ("newsletter", "newsletter"),
         ("correspondence", "correspondence_thread"),
@@ -103,14 +103,14 @@ def test_any_other_mail_is_a_newsletter(lines: list[str]) -> None:
     ],
 )
 @pytest.mark.parametrize("line", ["List-Id: <x.example.com>", "In-Reply-To: <a@b>"])
-def test_the_callers_content_type_takes_precedence(said: str, kind: str, line: str) -> None:
-    assert kind_and_reason("Subject: Lunch", line, content_type=said)[0] == kind
+def test_the_callers_content_type_takes_precedence(chosen: str, kind: str, line: str) -> None:
+    assert kind_and_reason("Subject: Lunch", line, content_type=chosen)[0] == kind
 
 
-@pytest.mark.parametrize("said", ["", "link", "thread"])
-def test_the_caller_cannot_choose_a_type_that_is_not_for_mail(said: str) -> None:
+@pytest.mark.parametrize("chosen", ["", "link", "thread"])
+def test_the_caller_cannot_choose_a_type_that_is_not_for_mail(chosen: str) -> None:
     with pytest.raises(InvalidInput, match="content_type must be one of newsletter, correspondence, "):
-        normalize_mail(mail("Subject: x"), content_type=said)
+        normalize_mail(mail("Subject: x"), content_type=chosen)
 
 
 # Threads.

@@ -219,10 +219,10 @@ def test_sender_and_subject_are_read_from_the_headers_if_the_form_has_none() -> 
     headers: Json = {"From": "Ann <ann@example.com>", "Subject": "=?utf-8?q?Gr=C3=BC=C3=9Fe?="}
 
     payload = normalize_email(form(**{"from": None, "subject": None}, headers=headers))
-    said = normalize_email(form(**{"from": "bob@example.com", "subject": "Hello"}, headers=headers))
+    parsed = normalize_email(form(**{"from": "bob@example.com", "subject": "Hello"}, headers=headers))
 
     assert (payload["title"], payload["author"]) == ("Grüße", "Ann")
-    assert (said["title"], said["author"]) == ("Hello", "bob@example.com")
+    assert (parsed["title"], parsed["author"]) == ("Hello", "bob@example.com")
 
 
 def test_encoded_words_of_an_undecoded_header_are_decoded() -> None:
@@ -236,9 +236,9 @@ RAW_SENDER = "=?utf-8?q?M=C3=BCller=2C_Ann?= <sender@example.com>"
 
 
 def test_the_callers_title_and_metadata_take_precedence() -> None:
-    said: Json = {"from": "me", "labels": {"a": [1, None]}, "source_time": "2026-01-01T00:00:00Z"}
+    given: Json = {"from": "me", "labels": {"a": [1, None]}, "source_time": "2026-01-01T00:00:00Z"}
 
-    payload = normalize_email(form(title=" Mine ", metadata=said))
+    payload = normalize_email(form(title=" Mine ", metadata=given))
 
     assert payload["title"] == "Mine"
     assert metadata(payload)["from"] == "me"

@@ -26,11 +26,11 @@ def check(make: Callable[[], Payload]) -> Payload | None:
     try:
         payload = make()
     except InvalidInput as error:
-        said = [str(error), *(part for field in error.fields for part in field)]
+        texts = [str(error), *(part for field in error.fields for part in field)]
     else:
-        said = []
-    if said:
-        assert all(part.encode() for part in said)
+        texts = []
+    if texts:
+        assert all(part.encode() for part in texts)
         return None
     assert compact(payload).encode()
     assert not has_nul(payload)

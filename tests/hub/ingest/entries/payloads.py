@@ -51,16 +51,16 @@ def note(policy: str | None, primary: str | None, secondary: str | None = None, 
     }
 
 
-def thought(number: int, said: str = "hello", **columns: Json) -> Payload:
+def thought(number: int, words: str = "hello", **columns: Json) -> Payload:
     return {
         "source": "telegram",
         "content_type": "thought",
-        "clean_text": said,
+        "clean_text": words,
         "metadata": {},
         "external_ref": f"tg:1:{number}",
         "idempotency_policy_key": "telegram_thought_v1",
         "idempotency_key_primary": f"tg:1:{number}",
-        "idempotency_key_secondary": f"hash of {said}",
+        "idempotency_key_secondary": f"hash of {words}",
         "reasons": ["it has no URL"],
         **columns,
     }

@@ -171,7 +171,7 @@ def test_a_newsletter_is_identified_by_its_id_and_by_sender_subject_and_day() ->
 
 
 @pytest.mark.parametrize(
-    ("missing", "told"),
+    ("missing", "reason"),
     [
         ({"from_addr": None}, ("from", "is missing")),
         ({"from_addr": "Jane"}, ("from", "has no address")),
@@ -184,14 +184,14 @@ def test_a_newsletter_is_identified_by_its_id_and_by_sender_subject_and_day() ->
     ids=str,
 )
 def test_a_newsletter_that_lacks_a_part_loses_only_its_secondary_key(
-    missing: dict[str, str | None], told: tuple[str, str]
+    missing: dict[str, str | None], reason: tuple[str, str]
 ) -> None:
     parts = {"from_addr": "sender@example.com", "subject": "Weekly", "date": DATE} | missing
 
     assert newsletter_keys("<a@b.example>", **parts) == keys.EntryKeys("email_newsletter_v1", "<a@b.example>", None)
     refused = refusal(lambda: newsletter_keys(" ", **parts))
-    assert refused.fields == (("source.message_id", "is missing"), told)
-    assert str(refused).endswith(f": source.message_id is missing, {' '.join(told)}")
+    assert refused.fields == (("source.message_id", "is missing"), reason)
+    assert str(refused).endswith(f": source.message_id is missing, {' '.join(reason)}")
 
 
 def test_a_newsletter_without_an_id_has_its_secondary_key() -> None:

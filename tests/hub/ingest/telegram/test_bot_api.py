@@ -85,10 +85,13 @@ def test_an_edit_is_the_same_message_in_a_later_version() -> None:
 
 
 def test_the_callers_fields_may_be_beside_an_update_or_in_a_message() -> None:
-    said: dict[str, Json] = {"content_type": "note", "title": "T", "author": "Me", "metadata": {"chat_type": "x"}}
+    fields: dict[str, Json] = {"content_type": "note", "title": "T", "author": "Me", "metadata": {"chat_type": "x"}}
     linked = MESSAGE | {"text": "https://a.example/"}
 
-    for payload in (normalize_telegram({"update_id": 1, "message": linked, **said}), normalize_telegram(linked | said)):
+    for payload in (
+        normalize_telegram({"update_id": 1, "message": linked, **fields}),
+        normalize_telegram(linked | fields),
+    ):
         assert [payload[name] for name in ("content_type", "title", "author")] == ["note", "T", "Me"]
         assert keys(payload)[1] == "tg:-1001234:7"
         found = payload["metadata"]

@@ -285,9 +285,9 @@ def test_the_words_of_the_model_are_streamed(play: Callable[..., None]) -> None:
 
         with one.database.read() as tx:
             chunks = read_chunks(tx, received.turn_id, 1, 0)
-        said = [json.loads(one.data)["text"] for one in chunks if one.event == "delta"]
-        assert "".join(said) == one.turn(received.turn_id).answer == "one two three"
-        assert len(said) > 1
+        streamed = [json.loads(one.data)["text"] for one in chunks if one.event == "delta"]
+        assert "".join(streamed) == one.turn(received.turn_id).answer == "one two three"
+        assert len(streamed) > 1
 
     play(cast("Any", Chatty), story)
 
