@@ -257,7 +257,7 @@ def test_a_hundred_other_keys_are_claimed_and_renewed_while_a_bound_transaction_
             leases = {claim.entry.key: claim.entry.lease_until for claim in await others}
 
             async def renewed() -> list[str]:
-                """Return the keys whose lease ends later than one full lease after the claim."""
+                """Return the keys whose lease was renewed since `leases` was read."""
                 entries = (await payments.ledger.scan("call", limit=500)).entries
                 return [entry.key for entry in entries if entry.lease_until > leases.get(entry.key, math.inf) + 500_000]
 
