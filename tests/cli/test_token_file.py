@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
+from onceward.cli import main
 from onceward.cli.root_command import onceward
 from onceward.cli.token_file import token_in
 from onceward.errors import InvalidOption
@@ -48,6 +49,18 @@ def test_a_file_without_exactly_one_token_is_refused(tmp_path: Path, content: by
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption, match="cannot be read: No such file"):
         read(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("command", ["doctor", "task list", "claims list", "audit"])
+def test_a_file_without_a_hub_is_refused(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --hub, the command would answer from the data in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    file = str(written(tmp_path, b"ow_x\n"))
+
+    assert main([*command.split(), "--token-file", file]) == 2
+    assert "give its URL with --hub" in capsys.readouterr().err
 
 
 def test_every_command_with_a_token_also_takes_a_file() -> None:

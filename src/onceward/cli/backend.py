@@ -18,7 +18,7 @@ import click
 
 from onceward.cli.hub_flags import with_hub_flags
 from onceward.cli.settings import WITH_BYTES, loaded, with_flags
-from onceward.cli.token_file import token_in
+from onceward.cli.token_file import token_of
 from onceward.errors import Unauthorized
 from onceward.hub.config.config import Config
 
@@ -153,8 +153,7 @@ def with_backend(
         config_file: Path | None,
         **given: Any,
     ) -> Any:
-        if hub is not None and token_file is not None:
-            token = token_in(token_file)
+        token = token_of(hub, token, token_file)
         options: HubOptions = {} if ca_file is None else {"ca_file": ca_file}
 
         def connect(url: str, token: str | None) -> AbstractContextManager[Any]:

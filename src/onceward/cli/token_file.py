@@ -18,6 +18,20 @@ _BYTES_MAX = 4096
 _NOT_PRIVATE = 0o026
 
 
+def token_of(hub: str | None, token: str | None, file: Path | None) -> str | None:
+    """Return the token to send: that of the file, if one is given. A file without a hub is refused.
+
+    A token is for a running hub. Without its URL, the command would work on the data in the current folder.
+    """
+    if file is None:
+        return token
+    if hub is None:
+        raise click.UsageError(
+            "--token-file is for a running hub: give its URL with --hub", click.get_current_context()
+        )
+    return token_in(file)
+
+
 def token_in(file: Path) -> str:
     """Return the token in a file, or raise `InvalidOption` if it has none, or if other users can read it."""
     context = click.get_current_context()

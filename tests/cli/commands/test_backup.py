@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from onceward.cli import main
+from onceward.hub.backup import backup, restore
 
 
 def test_a_folder_is_backed_up_and_restored(
@@ -37,3 +39,26 @@ def test_a_folder_is_backed_up_and_restored(
     blob.unlink()
     assert main(["backup", "second", "--data-dir", "data"]) == 1
     assert "1 blobs are not in the backup" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["backup", "restore"])
+def test_a_command_that_sigterm_ends_leaves_nothing(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the next run does not find a folder that is not empty."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["task", "add", "one", "--data-dir", "data"]) == 0
+    assert main(["backup", "copy", "--data-dir", "data"]) == 0
+    arguments = {"backup": ["backup", "new", "--data-dir", "data"], "restore": ["restore", "copy", "--data-dir", "new"]}
+
+    def terminate(*_arguments: object) -> None:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL, "this process would end"
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(backup, "sync_tree", terminate)
+    monkeypatch.setattr(restore, "sync_tree", terminate)
+    with pytest.raises(SystemExit) as ended:
+        main(arguments[command])
+
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert not (tmp_path / "new").exists()

@@ -14,6 +14,7 @@ from tests.servers.postgres import PostgresServer
 from onceward.cli import main
 from onceward.hub.config.config import Config, HubSettings
 from onceward.hub.config.data_folder import opened
+from onceward.hub.security.scopes import NARROWED
 from onceward.hub.security.tokens import find, is_required
 
 
@@ -65,6 +66,7 @@ def test_a_token_is_made_listed_and_revoked(database: list[str], capsys: pytest.
 
 def test_only_the_token_itself_is_on_standard_output(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     """A script can then say `TOKEN=$(onceward token create …)`."""
+    printed_by(capsys, "create", "bob", "--scope", "read", "--data-dir", "there")
     assert main(["token", "create", "ada", "--scope", "read", "--data-dir", "there"]) == 0
     printed = capsys.readouterr()
     listed = printed_by(capsys, "list", "--data-dir", "there")
@@ -74,6 +76,27 @@ def test_only_the_token_itself_is_on_standard_output(capsys: pytest.CaptureFixtu
     assert printed.err.endswith("for ada (read); it is not shown again\n")
     assert printed.out.strip() not in printed.err + listed
     assert (elsewhere / "there" / "hub.db").is_file()
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
+def test_a_token_for_a_folder_without_a_hub_is_created_with_a_note(
+    capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    """An operator who forgets --data-dir would otherwise believe that the running hub now requires a token."""
+    assert main(["token", "create", "ada", "--scope", "read", *flags]) == 0
+    first = capsys.readouterr().err
+    assert main(["token", "create", "bob", "--scope", "read", *flags]) == 0
+
+    assert "'onceward-data' had no data, so this token is for a new hub there" in first
+    assert "--data-dir" in first
+    assert "had no data" not in capsys.readouterr().err
+
+
+def test_the_help_names_every_part_of_a_narrowed_scope(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["token", "create", "--help"]) == 0
+    words = capsys.readouterr().out.replace(",", " ").replace(".", " ").split()
+
+    assert set(NARROWED) - set(words) == set()
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import AlreadyThere, InvalidConfig, InvalidInput
+from onceward.hub.backup.backup import back_up
 from onceward.hub.backup.restore import restore
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import Config, HubSettings
+from onceward.hub.doctor.check_result import Level
+from onceward.hub.doctor.machine import blobs_checks
 
 
 def blob(copy: Path) -> Path:
@@ -100,3 +103,16 @@ def test_no_hub_starts_on_a_part_of_its_data(copy: Path, tmp_path: Path) -> None
     assert seen
     with data_folder.opened(config):
         pass
+
+
+def test_a_hub_without_blobs_is_restored_without_a_finding(tmp_path: Path) -> None:
+    """`onceward doctor` is how an operator tests a restore."""
+    config = Config(HubSettings(data_dir=str(tmp_path / "data")))
+    with data_folder.opened(config), data_folder.ledger(config) as ledger:
+        ledger.blocking.run("k", lambda: "done", effect="irreversible")
+    back_up(config, tmp_path / "copy")
+    restored = Config(HubSettings(data_dir=str(tmp_path / "new")))
+    restore(tmp_path / "copy", restored)
+
+    (found,) = blobs_checks(restored)
+    assert found.level is Level.OK

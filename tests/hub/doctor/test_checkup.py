@@ -152,6 +152,11 @@ FAULTS: dict[str, tuple[Callable[[Config], object], dict[str, Level], str]] = {
         {"blobs": Level.WARNING},
         "does not exist",
     ),
+    "a blob folder without content": (
+        lambda config: (config.data_folder / "blobs" / "sha256").rmdir(),
+        {"blobs": Level.WARNING},
+        "sha256' does not exist",
+    ),
     "a file instead of blobs": (
         lambda config: _replace_tmp(config.data_folder / "blobs"),
         {"blobs": Level.PROBLEM},

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.hub.hub_process import RunningHub, running_hub
+from tests.servers.scripted_http import Cut, ScriptedResponse, Step, scripted
 
 from onceward import open_ledger
 from onceward.cli import main
 from onceward.core.claim import Claim
+from onceward.errors import InvalidOption
 from onceward.hub.doctor.check_result import CheckResult, Level
 from onceward.hub.doctor.running_hub import check_hub
 
@@ -26,6 +28,46 @@ def test_a_hub_that_does_not_run_is_a_problem() -> None:
         found = list(check_hub(f"http://127.0.0.1:{unused.getsockname()[1]}", None))
 
     assert wrong(found) == {"hub": Level.PROBLEM}
+
+
+ALIVE = ScriptedResponse(200, body=b'{"status":"ok"}')
+VERSION = ScriptedResponse(200, body=b'{"info":{"version":"0"}}')
+REFUSED = ScriptedResponse(400, {"Content-Type": "application/problem+json"}, b'{"detail":"set auth.allowed_hosts"}')
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [(ScriptedResponse(200, body=b"<p>hello"), "unexpected response"), (REFUSED, "set auth.allowed_hosts")],
+    ids=["another server", "a refused name"],
+)
+def test_a_response_that_is_not_the_hubs_is_a_problem_with_its_reason(answer: Step, detail: str) -> None:
+    with scripted(answer) as server:
+        (found,) = check_hub(server.url, None)
+
+    assert (found.check, found.level) == ("hub", Level.PROBLEM)
+    assert detail in found.detail
+
+
+@pytest.mark.parametrize(
+    ("then", "check", "level"),
+    [
+        ((ScriptedResponse(200, body=b"[]"),), "version", Level.PROBLEM),
+        ((Cut(),), "version", Level.PROBLEM),
+        ((VERSION, ScriptedResponse(503)), "tokens", Level.WARNING),
+    ],
+    ids=["an unknown form", "no response", "a database that is down"],
+)
+def test_a_check_that_is_not_possible_is_never_ok(then: tuple[Step, ...], check: str, level: Level) -> None:
+    with scripted(ALIVE, *then) as server:
+        found = wrong([one for one, _ in zip(check_hub(server.url, None), range(3), strict=False)])
+
+    assert found[check] is level
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "ftp://hub", "hub.example.com"])
+def test_a_url_that_is_not_valid_is_refused_with_the_reason(url: str) -> None:
+    with pytest.raises(InvalidOption, match="URL of"):
+        list(check_hub(url, None))
 
 
 def _doubt(data: Path) -> None:

@@ -220,6 +220,20 @@ def test_the_secret_is_never_shown(tmp_path: Path) -> None:
     assert "MDEyMzQ1" not in str(caught.value)
 
 
+def test_only_the_server_of_the_url_is_shown(tmp_path: Path) -> None:
+    """The URL of a Slack webhook is enough to send messages there."""
+    file = tmp_path / "onceward.toml"
+    file.write_text('[hub]\non_doubt = "https://hooks.slack.com/services/T0/B0/hush"\n')
+    config = load(file, {}, {})
+
+    assert "hush" not in effective(config) + repr(config)
+    assert 'on_doubt = "https://hooks.slack.com/***"' in effective(config)
+    file.write_text('[hub]\non_doubt = "hooks.slack.com/services/T0/B0/hush"\n')
+    with pytest.raises(InvalidConfig, match=r"hub.on_doubt .*: expected an http") as caught:
+        load(file, {}, {})
+    assert "hush" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", ["ftp://example.com/x", "https://", "example.com", "http://h:port/", "http://h/#a"])
 def test_a_url_that_cannot_be_a_webhook_is_refused(url: str) -> None:
     with pytest.raises(InvalidConfig, match=r"hub.on_doubt .*: expected an http"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.hub.in_process_hub import Client, in_process_hub
+from tests.markdown import section
 
 from onceward.core.claim import Claim
 from onceward.hub.app import create_app
@@ -19,6 +20,7 @@ from onceward.hub.db.migrate import migrate
 from onceward.hub.security import tokens
 from onceward.hub.security.scopes import SAFE_METHODS, scope_needed
 
+REFERENCE = Path(__file__).parent.parent.parent.parent / "docs" / "reference.md"
 AUDIT = "/api/v1/audit"
 POLICY = {"policy_key": "p", "source": "s", "content_type": "c", "conflict_action": "skip"}
 CLAIM = {"scope": "call", "key": "k", "version": 1, "reason": "checked"}
@@ -67,6 +69,12 @@ def test_every_admin_route_that_changes_something_is_known_here(config: Config) 
     }
 
     assert changing == set(REQUESTS), "write an audit row in the new route, and add the route to this test"
+
+
+def test_every_action_is_in_the_reference() -> None:
+    listed = section(REFERENCE, "The hub's endpoints")
+
+    assert [action for _, action, _ in REQUESTS.values() if f"`{action}`" not in listed] == []
 
 
 def test_every_admin_route_writes_an_audit_line(client: Client, config: Config) -> None:

@@ -324,4 +324,5 @@ def test_a_database_that_is_down_is_503_and_public_pages_work(url: str, tmp_path
         assert (answer.status, answer.code) == (503, "unavailable")
         assert answer.headers["retry-after"] == "5"
         assert send_request(AuthMiddleware(principal_app, database), websocket("/ws")).status == 503
+        assert response_to(database, "GET", "/metrics").status == 503
         assert response_to(database, "GET", "/healthz").status == 200

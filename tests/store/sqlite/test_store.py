@@ -155,7 +155,7 @@ def test_versions_increase_although_each_process_purges_entries_of_the_other(
 def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a database, but long enough to look like a file of some other kind" * 20)
 
-    with pytest.raises(errors.InvalidStoreUrl, match="not an SQLite database"):
+    with pytest.raises(errors.InvalidStoreUrl, match=r"notes\.txt is not an SQLite database"):
         SqliteStore(tmp_path / "notes.txt").read([Ref("s", "k")])
 
 

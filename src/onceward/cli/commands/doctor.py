@@ -12,7 +12,7 @@ import click
 from onceward.cli.hub_flags import with_hub_flags
 from onceward.cli.output import as_json, plain, print_json
 from onceward.cli.settings import WITH_BYTES, loaded, with_flags
-from onceward.cli.token_file import token_in
+from onceward.cli.token_file import token_of
 
 if TYPE_CHECKING:
     from onceward.hub.doctor.check_result import CheckResult
@@ -45,8 +45,7 @@ def doctor_command(
       onceward doctor --hub https://hub.example.com --token-file token --json
       onceward doctor --hub https://hub.internal --ca-file our-ca.pem --token-file token
     """  # noqa: D301  # \b: click does not rewrap the paragraph
-    if hub is not None and token_file is not None:
-        token = token_in(token_file)
+    token = token_of(hub, token, token_file)
     results = []
     for result in _results(hub, token, ca_file, config_file, given):
         results.append(result)

@@ -74,7 +74,7 @@ def create(config: Config, name: str, scopes: tuple[str, ...], valid_seconds: fl
     may share a name, so that one can replace the other without a gap.
 
     The scopes read, write and admin cover the whole hub, and metrics covers only /metrics. A scope with a part covers
-    only that part: topics, tasks, events, ingest, turns, claims, storage or audit.
+    only that part: topics, tasks, events, ingest, turns, claims, storage, audit or settings.
 
     \b
     Examples:
@@ -88,10 +88,18 @@ def create(config: Config, name: str, scopes: tuple[str, ...], valid_seconds: fl
     from onceward.hub.config import data_folder  # noqa: PLC0415  # slow import; `--help` does without
     from onceward.hub.security import tokens  # noqa: PLC0415  # slow import; `--help` does without
 
+    is_new = not data_folder.has_data(config)
     with data_folder.opened(config) as database, database.write() as tx:
         made, text = tokens.create(tx, name, scopes, valid_seconds=valid_seconds)
         details = {"name": made.name, "scopes": sorted(made.scopes), "expires_at": made.expires_at}
         append(tx, local_actor(), "token.create", made.token_id, details)
+    if is_new:
+        # Probably another folder than that of a running hub, which then still requires no token.
+        click.echo(
+            f"onceward: {str(config.data_folder)!r} had no data, so this token is for a new hub there; give the folder"
+            " of an existing hub with --data-dir",
+            err=True,
+        )
     if as_json:
         click.echo(json.dumps({**_shown(made), "token": text}))
         return

@@ -34,6 +34,7 @@ from onceward.hub.backup.manifest import (
     sync_folder,
     sync_tree,
 )
+from onceward.hub.blobs.open import open_blobs
 from onceward.hub.config.config import Config
 from onceward.hub.config.data_folder import RESTORING
 from onceward.store.durable import sync
@@ -133,7 +134,8 @@ class _Restore:
                 f"the backup has {len(keys)} blobs, and its manifest names {expected.count}; some are missing or were"
                 " added. Use another backup"
             )
-        (self._inner / BLOBS).mkdir(mode=0o700)
+        # With its empty subfolders, so that checks before the first start of the hub find nothing missing.
+        open_blobs((self._inner / BLOBS).absolute().as_uri())
         for key in keys:
             place = f"{BLOBS}/{key}"
             make_parents(self._inner, self._inner / place)

@@ -32,6 +32,7 @@ from onceward.hub.config.setting import (
     Text,
     TextList,
     WebhookSecret,
+    WebhookUrl,
     WholeNumber,
 )
 from onceward.ledger.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX
@@ -61,7 +62,7 @@ _FILE = Text("the path of a file", lambda _text: True)
 _DATABASE = Text("sqlite:///path or postgresql://user@host/name", setting.is_database)
 _LEDGER = Text("memory:, sqlite:///path, postgresql://…, redis://… or valkey://…", setting.is_ledger)
 _BLOBS = Text("file:///path or s3://bucket/prefix", setting.is_blobs)
-_WEBHOOK = Text("an http:// or https:// URL", setting.is_webhook)
+_WEBHOOK = WebhookUrl("an http:// or https:// URL", setting.is_webhook)
 _BRAIN = Text("module:name", setting.is_brain)
 _NAMESPACE = Text("1 to 64 characters of A-Z a-z 0-9 . _ -", _is_namespace)
 _HOSTS = TextList(Text("a host name, with or without a port", lambda text: bool(text) and not set(text) & set(" /@?#")))
@@ -85,7 +86,7 @@ class HubSettings:
     log_format: Annotated[str, Choice(("auto", "console", "json"))] = "auto"
     log_level: Annotated[str, Choice(("debug", "info", "warning", "error", "critical"))] = "info"
     log_keys: Annotated[str, Choice(("short", "whole"))] = "short"
-    on_doubt: Annotated[str, _WEBHOOK] = ""
+    on_doubt: Annotated[str, _WEBHOOK] = field(default="", repr=False)
     on_doubt_secret: Annotated[bytes, WebhookSecret()] = field(default=b"", repr=False)
     # A body is read into memory before its route runs.
     max_body_bytes: Annotated[int, WholeNumber(1024, 1024**3)] = 1024**2
@@ -329,7 +330,7 @@ def _read(name: tuple[str, str], value: object, source: str, *, as_text: bool) -
     try:
         return kind.read(value, as_text=as_text)
     except ValueError:
-        if isinstance(kind, CipherKeys | WebhookSecret):
+        if isinstance(kind, CipherKeys | WebhookSecret | WebhookUrl):
             raise InvalidConfig(f"{table}.{key} ({source}): expected {kind.expected}") from None
         shown = setting.without_password(value) if isinstance(value, str) else value
         raise InvalidConfig(f"{table}.{key} ({source}): expected {kind.expected}, not {shown!r}") from None

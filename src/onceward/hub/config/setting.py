@@ -50,6 +50,17 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookUrl(Text):
+    """URL of a webhook. Only its server is shown: chat services put the secret into the path."""
+
+    def write(self, value: object) -> str:
+        parts = urlsplit(str(value))
+        if not parts.path.strip("/") and not parts.query:
+            return quoted(without_password(str(value)))
+        return quoted(without_password(f"{parts.scheme}://{parts.netloc}/***"))
+
+
+@dataclass(frozen=True, slots=True)
 class WholeNumber:
     """A whole number within its range."""
 

@@ -45,9 +45,9 @@ def blobs_checks(config: Config) -> Iterator[CheckResult]:
     url = config.blobs_url
     if url.startswith("file:"):
         folder = Path(unquote(urlsplit(url).path))
-        if not folder.is_dir():
+        if missing := [place for place in (folder, folder / "sha256") if not place.is_dir()]:
             yield warning(
-                "blobs", f"{str(folder)!r} does not exist", "start the hub, which creates it, or correct --blobs"
+                "blobs", f"{str(missing[0])!r} does not exist", "start the hub, which creates it, or correct --blobs"
             )
             return
         if not os.access(folder / "sha256", os.R_OK | os.W_OK | os.X_OK):

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from onceward.errors import Forbidden, OncewardError, Unauthorized
-from onceward.hub.client import BlockingHub
+from onceward.hub.client import BlockingHub, responses
 from onceward.hub.client.connection import HubOptions, certificates_in
 from onceward.hub.doctor.check_result import CheckResult, guarded, ok, problem, warning
 from onceward.hub.doctor.ledger import DOUBT_SECONDS_MAX
@@ -27,6 +27,7 @@ _SECONDS = 10.0
 _ROUNDING_SECONDS = 0.5
 # The size of a page. More doubts are counted as "at least".
 _DOUBTS_SHOWN_MAX = 500
+_NO_HUB = "check that the URL is that of a hub, and that nothing in front of it answers in its place"
 _ADMIN = "give --token a token with scope admin: onceward token create NAME --scope admin"
 
 
@@ -48,27 +49,55 @@ def check_hub(
         {"deadline_seconds": _SECONDS} if ca_file is None else {"deadline_seconds": _SECONDS, "ca_file": ca_file}
     )
     verify = True if ca_file is None else certificates_in(ca_file)
-    with httpx.Client(base_url=url, timeout=_SECONDS, verify=verify) as client:
+    # The client checks the URL. It raises `InvalidOption` before anything is sent.
+    with (
+        BlockingHub(url, token, **options) as hub,
+        httpx.Client(base_url=url, timeout=_SECONDS, verify=verify) as client,
+    ):
         try:
             answer = client.get("/healthz")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except httpx.HTTPError as error:
             yield problem("hub", f"{url} does not respond: {error}", _advice(error))
             return
-        if answer.status_code != httpx.codes.OK:
-            yield problem("hub", f"{url} responds {answer.status_code} to /healthz", "check that this is a hub")
+        if not _is_alive(answer):
+            yield problem("hub", f"{url}: {responses.error_of(answer)}", _NO_HUB)
             return
         yield ok("hub", f"{url} responds")
         if "date" in answer.headers:
-            there = parsedate_to_datetime(answer.headers["date"]).timestamp() + _ROUNDING_SECONDS
-            yield skew("hub-clock", there, clock)
-        yield from _version(client, token)
-        yield from _tokens(client, url)
-    with BlockingHub(url, token, **options) as hub:
+            yield from _reached("hub-clock", lambda: _clock(answer, clock))
+        yield from _reached("version", lambda: _version(client, token))
+        yield from _reached("tokens", lambda: _tokens(client, url))
         yield from guarded("stores", "see the log of the hub", lambda: _stores(hub))
         yield from _as_admin("doubts", lambda: _doubts(hub, clock))
         yield from _as_admin("test-mode", lambda: _test_mode(hub))
         yield from _as_admin("quota", lambda: _quota(hub))
         yield from _as_admin("retention", lambda: _retention(hub))
+
+
+def _is_alive(answer: httpx.Response) -> bool:
+    """Return whether a response to /healthz is that of a hub. A proxy may have a page for every path."""
+    try:
+        return answer.status_code == httpx.codes.OK and answer.json() == {"status": "ok"}
+    except (ValueError, RecursionError):
+        return False
+
+
+def _reached(check: str, look: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
+    """Yield the results of a check. No response, or one that cannot be read, is a problem."""
+    try:
+        yield from look()
+    except httpx.HTTPError as error:
+        yield problem(check, f"no response: {error or type(error).__name__}", "see the log of the hub")
+    except OncewardError as error:
+        yield problem(check, str(error), _NO_HUB)
+
+
+def _clock(answer: httpx.Response, clock: Callable[[], float]) -> Iterator[CheckResult]:
+    try:
+        there = parsedate_to_datetime(answer.headers["date"]).timestamp() + _ROUNDING_SECONDS
+    except (ValueError, OverflowError):
+        return
+    yield skew("hub-clock", there, clock)
 
 
 def _advice(error: Exception) -> str:
@@ -82,7 +111,7 @@ def _version(client: httpx.Client, token: str | None) -> Iterator[CheckResult]:
     answer = client.get("/openapi.json", headers=headers)
     if answer.status_code != httpx.codes.OK:
         return
-    theirs, own = str(answer.json()["info"]["version"]), version("onceward")
+    theirs, own = responses.read(answer, lambda body: str(body["info"]["version"])), version("onceward")
     if theirs == own:
         yield ok("version", f"the hub and this command have version {own}")
     else:
@@ -94,6 +123,12 @@ def _tokens(client: httpx.Client, url: str) -> Iterator[CheckResult]:
     status = client.get("/v1/tasks", params={"limit": 1}).status_code
     if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
         yield ok("tokens", "the hub requires a token")
+    elif status != httpx.codes.OK:
+        yield warning(
+            "tokens",
+            f"not checked: {url} responds {status} to a caller without a token",
+            "correct the cause, which is in the log of the hub, and run this command again",
+        )
     elif is_loopback(urlsplit(url).hostname or ""):
         yield ok("tokens", "the hub requires no token from this machine")
     else:

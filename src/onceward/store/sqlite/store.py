@@ -287,7 +287,7 @@ class SqliteStore:
         )
         try:
             db.create_function("onceward_now", 0, self._clock)
-            _prepare(db)
+            _prepare(db, self.path)
         except BaseException:
             db.close()
             raise
@@ -297,13 +297,15 @@ class SqliteStore:
 _UNFINISHED = (Status.IN_PROGRESS, Status.IN_DOUBT)
 
 
-def _prepare(db: sqlite3.Connection) -> None:
+def _prepare(db: sqlite3.Connection, path: Path) -> None:
     """Set up a new connection. The schema is created, under the write lock, only if it is missing."""
     try:
         _retry_while_locked(lambda: db.execute("PRAGMA journal_mode=WAL").fetchone())
     except sqlite3.DatabaseError as error:
         if "not a database" in str(error):
-            raise InvalidStoreUrl("the file exists, but it is not an SQLite database") from error
+            raise InvalidStoreUrl(
+                f"{path} is not an SQLite database, or it is damaged; name another file, or restore a backup"
+            ) from error
         raise
     db.execute("PRAGMA synchronous=FULL")
     sync_fully(db)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.hub.console.conftest import MakeToken
 from tests.hub.console.no_script_browser import NoScriptBrowser
 from tests.hub.in_process_hub import Client
 
@@ -22,6 +23,22 @@ def test_a_request_shows_its_response_its_checks_and_what_a_retry_gets(
         assert words in page.text
     assert "this worker (process) has in memory" in page.text
     assert "curl -i -X POST http://127.0.0.1:8787/api/v1/topics" in page.text
+
+
+def test_a_reader_does_not_see_the_stored_response(
+    client: Client, browser: NoScriptBrowser, make_token: MakeToken
+) -> None:
+    headers = {"Idempotency-Key": "k-1"}
+    client.post("/api/v1/topics", json={"title": "a private title"}, headers=headers)
+    path = "/console/operation?scope=http:user:local&key=k-1"
+    as_admin = browser.get(path)
+    _, secret = make_token("grace", "read")
+    browser.log_in(secret)
+    as_reader = browser.get(path)
+
+    assert "a private title" in as_admin.response.text
+    assert as_reader.status == 200
+    assert "a private title" not in as_reader.response.text
 
 
 def test_an_unknown_operation_is_a_page_too(browser: NoScriptBrowser) -> None:
