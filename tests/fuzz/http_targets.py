@@ -264,7 +264,7 @@ def event_id(data: bytes) -> object:
 # Stored responses.
 
 KEY = bytes(range(32))
-SEALED = ResponseCodec(frozenset(), Encryption([KEY]))
+CODEC = ResponseCodec(frozenset(), Encryption([KEY]))
 PLAIN = ResponseCodec(frozenset())
 
 
@@ -284,20 +284,20 @@ def encrypted(data: bytes) -> object:
     """Every changed byte must be noticed, so nothing but the seed can be decrypted."""
     body, _, text = data.partition(b"\n")
     found = entry(Outcome(200, latin(text), body))
-    if base64.b64encode(body) != SEALED_BODY:
+    if base64.b64encode(body) != SEED_BODY:
         refused = False
         try:
-            SEALED.decode_body(found, body)
+            CODEC.decode_body(found, body)
         except OutcomeNotKept:
             refused = True
         assert refused, "changed bytes were decrypted"
-    SEALED.decode_settled(found)
-    return SEALED.decode_recovery(entry(Outcome(200, None, None), latin(text)))
+    CODEC.decode_settled(found)
+    return CODEC.decode_recovery(entry(Outcome(200, None, None), latin(text)))
 
 
-_SEED_BODY = SEALED.encode_body(entry(Outcome(200, None, None)), b"stored body").replace(b"\n", b"")
-SEALED_BODY = base64.b64encode(_SEED_BODY)
-_SEED_TEXT = SEALED.encode_headers(entry(Outcome(200, None, None)), 200, [(b"a", b"b")]).encode()
+_STORED = CODEC.encode_body(entry(Outcome(200, None, None)), b"stored body").replace(b"\n", b"")
+SEED_BODY = base64.b64encode(_STORED)
+_SEED_TEXT = CODEC.encode_headers(entry(Outcome(200, None, None)), 200, [(b"a", b"b")]).encode()
 _FORM = (
     b'multipart/form-data; boundary="b1"\n--b1\r\nContent-Disposition: form-data; name="content"; filename="a.txt"\r\n'
     b"Content-Type: text/plain\r\n\r\nbytes\r\n--b1\r\nContent-Disposition: form-data; name=kind\r\n\r\nspec\r\n--b1--\r\n"
@@ -374,7 +374,7 @@ TARGETS = (
         "encrypted-response",
         ("http.stored.codec", "http.stored.encryption"),
         encrypted,
-        (_SEED_BODY + b"\n" + _SEED_TEXT, b"\x02" * 64 + b"\nsealed:AAAA", b"\x01" * 64 + b"\nplain"),
+        (_STORED + b"\n" + _SEED_TEXT, b"\x02" * 64 + b"\nsealed:AAAA", b"\x01" * 64 + b"\nplain"),
         (OutcomeNotKept,),
     ),
 )  # fmt: skip

@@ -381,12 +381,12 @@ class EarlierBatch:
         self.add = encoded.add
         self._encoded = encoded
 
-    def depart(self) -> EarlierFlight | None:
+    def depart(self) -> EarlierSentBatch | None:
         sent_batch = self._encoded.send()
-        return None if sent_batch is None else EarlierFlight(sent_batch)
+        return None if sent_batch is None else EarlierSentBatch(sent_batch)
 
 
-class EarlierFlight:
+class EarlierSentBatch:
     def __init__(self, sent_batch: SentBatch) -> None:
         self._sent_batch = sent_batch
         self.grounded = sent_batch.must_block

@@ -11,7 +11,7 @@ import pytest
 
 from onceward.store.redis.resp import ErrorReply, RedisPipeline
 
-SAID = b"$5\r\nfirst\r\n$0\r\n\r\n-NOSCRIPT no such script\r\n$6\r\na\r\nb\r\n\r\n"
+RAW = b"$5\r\nfirst\r\n$0\r\n\r\n-NOSCRIPT no such script\r\n$6\r\na\r\nb\r\n\r\n"
 REPLIES = [b"first", b"", "NOSCRIPT no such script", b"a\r\nb\r\n"]
 
 
@@ -27,13 +27,13 @@ def sent(here: socket.socket, count: int = len(REPLIES), seconds: float = 0.2) -
     return RedisPipeline(here, [b"."] * count, seconds)
 
 
-@pytest.mark.parametrize("cut", range(1, len(SAID)))
+@pytest.mark.parametrize("cut", range(1, len(RAW)))
 def test_a_reply_may_be_split_anywhere(ends: tuple[socket.socket, socket.socket], cut: int) -> None:
     here, there = ends
     pipeline = sent(here)
-    there.send(SAID[:cut])
+    there.send(RAW[:cut])
     assert not pipeline.poll()
-    there.send(SAID[cut:])
+    there.send(RAW[cut:])
     assert pipeline.poll()
 
     assert pipeline.replies() == REPLIES
@@ -44,9 +44,9 @@ def test_a_reply_may_be_split_anywhere(ends: tuple[socket.socket, socket.socket]
 def test_a_reply_may_arrive_byte_by_byte(ends: tuple[socket.socket, socket.socket]) -> None:
     here, there = ends
     pipeline = sent(here)
-    for number in range(len(SAID)):
-        there.send(SAID[number : number + 1])
-        assert pipeline.poll() == (number == len(SAID) - 1)
+    for number in range(len(RAW)):
+        there.send(RAW[number : number + 1])
+        assert pipeline.poll() == (number == len(RAW) - 1)
 
     assert pipeline.replies() == REPLIES
 

@@ -190,8 +190,8 @@ def test_after_a_side_effect_the_default_is_to_queue_and_a_brain_may_still_super
     blocking = BlockingBrain(lambda *_: wanted[0])
 
     async def story(harness: TurnHarness) -> None:
-        for number, (opinion, decision) in enumerate([(None, QUEUE), (SUPERSEDE, SUPERSEDE), (ABSORB, ABSORB)]):
-            wanted[0] = opinion
+        for number, (preference, decision) in enumerate([(None, QUEUE), (SUPERSEDE, SUPERSEDE), (ABSORB, ABSORB)]):
+            wanted[0] = preference
             await harness.say("one", session_key=f"{number}")
             run = await blocking.began()
             assert fire(harness, run, irreversible=False)

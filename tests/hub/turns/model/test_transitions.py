@@ -15,7 +15,7 @@ from tests.waiting import SECONDS_MAX, until
 from onceward.hub.db.engine import Database, Transaction
 from onceward.hub.db.timestamps import new_id
 from onceward.hub.turns.intake.incoming import Incoming
-from onceward.hub.turns.intake.receive import NO_OPINION, receive
+from onceward.hub.turns.intake.receive import NO_PREFERENCE, receive
 from onceward.hub.turns.model import transitions
 from onceward.hub.turns.model.turn import find_turn, now_utc
 from onceward.turns import Intake, Received, State, Turn, UserMessage
@@ -257,7 +257,7 @@ def test_a_message_concurrent_with_the_response_of_a_turn_does_not_queue_behind_
         assert transitions.next_turn(tx, turn) is None
         came = stack.enter_context(
             running_concurrently(
-                database, lambda tx: receive(tx, Incoming.of(message, Intake(), now_utc()), NO_OPINION)
+                database, lambda tx: receive(tx, Incoming.of(message, Intake(), now_utc()), NO_PREFERENCE)
             )
         )
 

@@ -64,7 +64,7 @@ class Brain:
     async def decided(self, turn: Turn, messages: Sequence[Message], new: UserMessage) -> Decision | None:
         """Return the decision that the brain wants about an unfinished turn.
 
-        An exception of `decide` is logged and counts as no opinion, so that the message is not lost.
+        An exception of `decide` is logged and counts as no preference, so that the message is not lost.
 
         Args:
             turn: The unfinished turn.
@@ -72,7 +72,7 @@ class Brain:
             new: The message that arrived.
 
         Returns:
-            The decision, or None if the brain has no opinion.
+            The decision, or None if the brain has no preference.
         """
         if self.decide is None:
             return None

@@ -22,9 +22,9 @@ from onceward.hub.turns.execution.repository import LoadedTurn
 from onceward.hub.turns.intake.incoming import FIND, Incoming, Verdict
 from onceward.hub.turns.intake.new_turns import BEGIN_TURNS, NewTurn
 from onceward.hub.turns.intake.receive import (
-    NO_OPINION,
+    NO_PREFERENCE,
     Intake,
-    Opinion,
+    Preference,
     Received,
     RetryReceive,
     Status,
@@ -148,10 +148,10 @@ class TurnGateway:
 
     async def _receive(self, message: UserMessage) -> Received:
         """Receive a message whose session may have unfinished turns."""
-        opinion = NO_OPINION if self._brain.decide is None else None
+        preference = NO_PREFERENCE if self._brain.decide is None else None
         for attempt in range(_ATTEMPTS_MAX):
             incoming = Incoming.of(message, self._intake, self._now(), self._brain.meaningful_metadata)
-            work = functools.partial(receive.steps, incoming=incoming, opinion=opinion)
+            work = functools.partial(receive.steps, incoming=incoming, preference=preference)
             try:
                 found = await self._database.writer.append(work, order_of(message))
             except RetryReceive:
@@ -162,10 +162,10 @@ class TurnGateway:
                     self._wake_all(found)
                 return found
             if attempt == _ATTEMPTS_MAX - 2:
-                opinion = NO_OPINION
+                preference = NO_PREFERENCE
                 continue
             wanted = await self._brain.decided(found.turn, found.messages, message)
-            opinion = Opinion(found.turn.id, found.turn.epoch, wanted)
+            preference = Preference(found.turn.id, found.turn.epoch, wanted)
         raise TransactionConflict(
             f"the session changed during each of {_ATTEMPTS_MAX} attempts to store the message; send it again"
         )

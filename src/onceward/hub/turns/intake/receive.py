@@ -112,14 +112,14 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Request for the brain's opinion about this turn. Nothing was stored; call `receive` again with the opinion."""
+    """Request for the brain's preference about this turn. Nothing was stored; call `receive` again with the preference."""
 
     turn: Turn
     messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class Preference:
     """The brain's wish, and the turn and epoch that it is about."""
 
     turn_id: str
@@ -132,7 +132,7 @@ class Opinion:
 
 
 # For a brain without `decide`, and for the last attempt.
-NO_OPINION = Opinion("", 0, None)
+NO_PREFERENCE = Preference("", 0, None)
 
 
 class RetryReceive(Exception):  # not an error: another transaction was faster
@@ -153,13 +153,13 @@ _STORE = RawStatement("""
 
 
 @Appending
-def receive(tx: Transaction, incoming: Incoming, opinion: Opinion | None) -> EventSteps[Received | Undecided]:
+def receive(tx: Transaction, incoming: Incoming, preference: Preference | None) -> EventSteps[Received | Undecided]:
     """Give a message to a turn, or find it to be a duplicate.
 
-    Without an opinion, a message that needs one is returned as `Undecided`. Raises `RetryReceive` if a concurrent
+    Without a preference, a message that needs one is returned as `Undecided`. Raises `RetryReceive` if a concurrent
     transaction has changed the turn or taken the key.
     """
-    result = _MessageIntake(tx, incoming).receive(opinion)
+    result = _MessageIntake(tx, incoming).receive(preference)
     if isinstance(result, Undecided) or result.status is not Status.NEW:
         return result
     (event_id,) = yield [received_event(result)]
@@ -192,14 +192,14 @@ class _MessageIntake:
         self.now = incoming.now
         self.session = incoming.session
 
-    def receive(self, opinion: Opinion | None) -> Received | Undecided:
+    def receive(self, preference: Preference | None) -> Received | Undecided:
         transitions.lock_session(self.tx, self.session)
         finding = self.incoming.finding(FIND.one.rows(self.tx, self.incoming.question))
         if finding.verdict is Verdict.RETRY and finding.turn is not None:
             return self._retry(finding.message_id, finding.turn)
         if finding.verdict is Verdict.KEY_EXPIRED:
             _FREE.count(self.tx, {**self.session, "idempotency_key": self.incoming.key})
-        return duplicate(finding) or self._store_new(opinion)
+        return duplicate(finding) or self._store_new(preference)
 
     def _retry(self, message_id: str, failed: Turn) -> Received:
         """Retry the messages of a failed turn in a new turn of the same group, so that its tool calls are replayed."""
@@ -217,7 +217,7 @@ class _MessageIntake:
 
     # New messages.
 
-    def _store_new(self, opinion: Opinion | None) -> Received | Undecided:
+    def _store_new(self, preference: Preference | None) -> Received | Undecided:
         turns = transitions.unfinished(self.tx, self.session, lock=True)
         if not turns:
             return self._store(self._insert_turn(self.message), None, None)
@@ -231,10 +231,10 @@ class _MessageIntake:
             return self._store(joined, None, None)
         if self._is_full(running):
             return self._queue_behind(turns, running)
-        if opinion is None or (opinion is not NO_OPINION and not opinion.is_about(running)):
+        if preference is None or (preference is not NO_PREFERENCE and not preference.is_about(running)):
             return Undecided(running, tuple(messages_of(self.tx, running)))
         decision, reason = settled_decision(
-            opinion.wanted,
+            preference.wanted,
             commit_point=running.commit_point,
             effects_started=running.effects_started,
             queued=len(turns) > 1,

@@ -1,14 +1,14 @@
 """Decision about a message that arrives while a turn of its session is unfinished. Pure: no I/O.
 
     the brain wants     no effect yet      a side effect executed   commit point reached   others already wait
-    no opinion          SUPERSEDE          QUEUE                    QUEUE                  QUEUE
+    no preference       SUPERSEDE          QUEUE                    QUEUE                  QUEUE
     SUPERSEDE           SUPERSEDE          SUPERSEDE                QUEUE                  QUEUE
     ABSORB              ABSORB             ABSORB                   QUEUE                  QUEUE
     QUEUE               QUEUE              QUEUE                    QUEUE                  QUEUE
     FORCE_COMPLETE      FORCE_COMPLETE     FORCE_COMPLETE           FORCE_COMPLETE         FORCE_COMPLETE
 
 A full turn takes no more messages: whatever the brain wants, the message is QUEUEd with the reason `turn_full`.
-A reason is returned and recorded when the decision differs from the brain's wish, and when a brain without an opinion
+A reason is returned and recorded when the decision differs from the brain's wish, and when a brain without a preference
 gets QUEUE.
 """
 
@@ -45,7 +45,7 @@ def settled_decision(
     """Return the decision that applies, by the table above, and the reason if it is not simply the brain's wish.
 
     Args:
-        wanted: The brain's wish, or None if it has no opinion.
+        wanted: The brain's wish, or None if it has no preference.
         commit_point: Whether the unfinished turn has reached its commit point.
         effects_started: The number of effects that the unfinished turn has started.
         queued: Whether other turns of the session wait behind the unfinished one. A later message must not overtake
