@@ -96,11 +96,11 @@ def test_the_code_runs_and_prints_the_shown_output(
     name = f"{page.stem.lower()}_page"
     file = tmp_path / f"{name}.py"
     file.write_text("\n".join(lines), "utf-8")
-    said = [line for block in runnable for line in PRINTS.findall(block.text)]
-    assert said
+    expected = [line for block in runnable for line in PRINTS.findall(block.text)]
+    assert expected
     if page.name in IN_ITS_OWN_PROCESS:
         done = subprocess.run([sys.executable, str(file)], cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert (done.stdout.splitlines(), done.returncode) == (said, 0), done.stderr
+        assert (done.stdout.splitlines(), done.returncode) == (expected, 0), done.stderr
         return
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
@@ -111,8 +111,10 @@ def test_the_code_runs_and_prints_the_shown_output(
     monkeypatch.setattr("logging.root.handlers", [])  # a framework's would outlive the test, and what they write to not
 
     spec.loader.exec_module(module)
+    for left_open in [found for found in vars(module).values() if isinstance(found, Ledger)]:
+        left_open.close()
 
-    assert capsys.readouterr().out.splitlines() == said
+    assert capsys.readouterr().out.splitlines() == expected
 
 
 @pages
@@ -255,10 +257,10 @@ ACCIDENTS = {
 }
 
 
-def said_of(seen: str) -> str:
-    """Return what the README says about a cell of the run."""
-    (said,) = [found.expand(text) for pattern, text in ACCIDENTS.items() if (found := re.fullmatch(pattern, seen))]
-    return said
+def summary_of(seen: str) -> str:
+    """Return the words of the README for a cell of the run."""
+    (summary,) = [found.expand(text) for pattern, text in ACCIDENTS.items() if (found := re.fullmatch(pattern, seen))]
+    return summary
 
 
 def accidents(text: str) -> dict[str, list[str]]:
@@ -274,7 +276,7 @@ def test_the_accidents_in_the_readme_are_those_of_the_run() -> None:
 
     assert len(run) == 7
     assert accidents(readme) == {
-        library.rpartition(" ")[0]: [said_of(cell) for cell in cells[:5]] for library, cells in run.items()
+        library.rpartition(" ")[0]: [summary_of(cell) for cell in cells[:5]] for library, cells in run.items()
     }
     assert all(library in " ".join(readme.split()) for library in run)
 
