@@ -51,16 +51,26 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read(tmp_path / "missing")
 
 
+@pytest.mark.parametrize("option", ["--token", "--token-file"])
 @pytest.mark.parametrize("command", ["doctor", "task list", "claims list", "audit"])
-def test_a_file_without_a_hub_is_refused(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_token_without_a_hub_is_refused(
+    command: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without --hub, the command would answer from the data in the current folder."""
     monkeypatch.chdir(tmp_path)
     file = str(written(tmp_path, b"ow_x\n"))
 
-    assert main([*command.split(), "--token-file", file]) == 2
-    assert "give its URL with --hub" in capsys.readouterr().err
+    assert main([*command.split(), option, file]) == 2
+    assert f"{option} is for a running hub: give its URL with --hub" in capsys.readouterr().err
+
+
+def test_a_token_in_the_environment_is_not_refused_without_a_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONCEWARD_TOKEN", "x")
+
+    assert main(["task", "add", "T"]) == 0
 
 
 def test_every_command_with_a_token_also_takes_a_file() -> None:

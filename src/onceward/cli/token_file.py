@@ -19,17 +19,18 @@ _NOT_PRIVATE = 0o026
 
 
 def token_of(hub: str | None, token: str | None, file: Path | None) -> str | None:
-    """Return the token to send: that of the file, if one is given. A file without a hub is refused.
+    """Return the token to send: that of the file, if one is given. A token option without a hub is refused.
 
-    A token is for a running hub. Without its URL, the command would work on the data in the current folder.
+    Without the URL of the hub, the command would work on the data in the current folder.
     """
-    if file is None:
-        return token
+    context = click.get_current_context()
     if hub is None:
-        raise click.UsageError(
-            "--token-file is for a running hub: give its URL with --hub", click.get_current_context()
-        )
-    return token_in(file)
+        for name in ("token_file", "token"):
+            # A token in the environment may be there for other commands.
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                option = f"--{name.replace('_', '-')}"
+                raise click.UsageError(f"{option} is for a running hub: give its URL with --hub", context)
+    return token if file is None else token_in(file)
 
 
 def token_in(file: Path) -> str:
