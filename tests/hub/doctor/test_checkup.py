@@ -281,6 +281,19 @@ def test_a_redis_that_may_lose_writes_is_a_problem(config: Config) -> None:
     assert wrong(findings(server_is_gone)) == {"ledger": Level.PROBLEM}
 
 
+def test_a_redis_that_syncs_once_a_second_is_a_warning(config: Config) -> None:
+    with RedisServer() as server:
+        url = server.fresh_url()
+        config = replace(config, hub=replace(config.hub, ledger=url))
+        synced = findings(config)
+        server.execute("CONFIG SET", "appendfsync", "everysec")
+        unsynced = findings(config)
+
+    assert wrong(synced) == {}
+    assert wrong(unsynced) == {"ledger-durability": Level.WARNING}
+    assert "appendfsync everysec" in unsynced["ledger-durability"].detail
+
+
 def test_the_server_of_the_ledger_is_named_with_its_version(config: Config, servers: Servers) -> None:
     for one, name in ((servers.redis, r"(Redis|Valkey) \d+\."), (servers.valkey, r"Valkey \d+\.")):
         found = findings(replace(config, hub=replace(config.hub, ledger=one.fresh_url())))

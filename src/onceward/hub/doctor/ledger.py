@@ -96,7 +96,15 @@ def _redis_durability(check: str, url: str) -> Iterator[CheckResult]:
 
     info = server_info(url)
     if info.get("aof_enabled") == "1" and info.get("maxmemory_policy") == "noeviction":
-        yield ok(check, f"{_product(info)} has an append-only file and evicts nothing")
+        if info.get("appendfsync", "always") == "always":
+            yield ok(check, f"{_product(info)} has an append-only file and evicts nothing")
+        else:
+            yield warning(
+                check,
+                f"{_product(info)} has appendfsync {info['appendfsync']}: if the server crashes, it may lose writes that"
+                " it acknowledged shortly before",
+                "set appendfsync always",
+            )
         return
     detail = f"this {_product(info)} may lose acknowledged writes"
     advice = "set appendonly yes and maxmemory-policy noeviction"

@@ -341,12 +341,18 @@ class RedisConnection:
 
 
 def server_info(url: str) -> dict[str, str]:
-    """Return the INFO of a store's server (in a cluster: of its first node) without changing anything."""
+    """Return the INFO of a store's server (in a cluster: of its first node) without changing anything.
+
+    The setting `appendfsync` is added if this user may read it.
+    """
     target = parse_target(url)
     try:
         driver = make_driver_connection(target, target.nodes[0])
         try:
             driver.connect()
+            match _ask(driver, encode("CONFIG", "GET", "appendfsync")):
+                case [bytes(name), bytes(value)]:
+                    return {**_info(driver), name.decode(): value.decode()}
             return _info(driver)
         finally:
             driver.disconnect()
