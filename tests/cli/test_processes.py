@@ -119,8 +119,8 @@ def on_a_terminal(*arguments: str, cwd: Path) -> str:
     return shown.decode()
 
 
-def test_a_hub_without_progress_figures_is_shown_with_the_elapsed_time(hub: tuple[str, Path], tmp_path: Path) -> None:
-    """A hub without progress figures gives no number of which a percentage could be computed."""
+def test_an_operation_without_figures_is_shown_with_the_elapsed_time(hub: tuple[str, Path], tmp_path: Path) -> None:
+    """Without tasks, the hub reports no figures of which a percentage could be computed."""
     text = on_a_terminal("admin", "backfill-spec-attachments", "--hub", hub[0], cwd=tmp_path)
 
     assert "0:00:0" in text

@@ -64,18 +64,20 @@ def test_progress_of_a_hub_is_shown_on_a_terminal_and_not_with_json(
     (tmp_path / "file").write_bytes(b"x" * 1000)
     monkeypatch.chdir(tmp_path)
     where = ["--hub", hub[0]]
-    assert main(["task", "add", "x", "--id", "progress", *where]) == 0
+    assert main(["task", "add", "x", "--id", "progress", "--spec-id", "docs/spec.md", *where]) == 0
     assert main(["attach", "add", "progress", "file", "--kind", "artifact", *where]) == 0
     shown = []
-    for command in (["fsck"], ["gc-blobs", "--dry-run"], ["fsck", "--json"]):
+    for command in (["fsck"], ["gc-blobs", "--dry-run"], ["backfill-spec-attachments"], ["fsck", "--json"]):
         monkeypatch.setattr(sys, "stderr", terminal := Terminal())
         assert main(["admin", *command, *where]) == 0
         shown.append(terminal.getvalue())
     capsys.readouterr()
 
-    checked, collected, as_json = shown
+    checked, collected, backfilled, as_json = shown
     assert "checking" in checked
     assert "bytes" in checked or "kB" in checked
     assert "garbage collection" in collected
     assert "/" in collected.partition("garbage collection")[2]
+    assert "checking tasks" in backfilled
+    assert "1/1" in backfilled
     assert as_json == ""

@@ -248,6 +248,12 @@ def test_fsck_and_the_backfill_respond(client: Client) -> None:
     first, second = (client.post("/v1/admin/backfill-spec-attachments").json() for _ in range(2))
     assert first == {"task_count": 1, "added_count": 1, "skipped_count": 0, "failed": []}
     assert second == {"task_count": 1, "added_count": 0, "skipped_count": 1, "failed": []}
+    lines = {"Accept": "application/x-ndjson"}
+    reported = client.post("/v1/admin/backfill-spec-attachments", headers=lines).text.splitlines()
+    assert [json.loads(line) for line in reported] == [
+        {"progress": {"done": 1, "total": 1, "unit": "tasks"}},
+        {"result": second},
+    ]
     (spec,) = client.get("/v1/tasks/t2/attachments").json()["attachments"]
     assert (spec["kind"], spec["repo_path"], spec["title"]) == ("spec", "docs/a.md", "docs/a.md")
 

@@ -182,7 +182,8 @@ class LocalData:
 
     def backfill_spec_attachments(self, progress: Progress) -> Shown:
         with self._recorded("tasks.backfill_spec_attachments", {}) as audit:
-            done = tasks.backfill_spec_attachments(self._database, _counting(progress))
+            counting = _counting(progress, tasks.spec_total(self._database))
+            done = tasks.backfill_spec_attachments(self._database, counting)
             audit.details = {"added_count": done.added_count}
         return done.shown()
 
@@ -211,7 +212,7 @@ def _reused() -> KeyReused:
     return KeyReused("Idempotency key already used with different request")
 
 
-def _counting(progress: Progress, total: int | None = None) -> Any:
+def _counting(progress: Progress, total: int) -> Any:
     """Convert increments, which the services report, into a running total for `progress`."""
     done = 0
 

@@ -111,8 +111,8 @@ class RemoteHub:
         found = [dataclasses.asdict(one) for one in self._hub.storage.usage()]
         return {"usage": found, "max_bytes_per_principal": self._hub.storage.quota()}
 
-    def backfill_spec_attachments(self, progress: Progress) -> Shown:  # noqa: ARG002  # the hub reports none for this
-        return dataclasses.asdict(self._hub.backfill_spec_attachments())
+    def backfill_spec_attachments(self, progress: Progress) -> Shown:
+        return dataclasses.asdict(self._hub.backfill_spec_attachments(progress=_reported(progress)))
 
     def claims(self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool) -> Shown:
         page = self._hub.claims.list(scope, status, limit=limit, after=after, oldest=oldest)

@@ -26,7 +26,7 @@ from onceward.hub.client.connection import PAGE_MAX, SECONDS_MAX, HubConnection,
 from onceward.hub.client.download import download
 from onceward.hub.client.follow import Following, OnGap, check_cursor, check_on_gap, lost
 from onceward.hub.client.ingest import Ingest
-from onceward.hub.client.storage import Storage
+from onceward.hub.client.storage import Storage, long_work
 from onceward.hub.client.types import (
     About,
     Attached,
@@ -654,18 +654,20 @@ class Hub:
         """
         return list((await self.storage.check(quarantine=quarantine, idempotency_key=idempotency_key)).damaged)
 
-    async def backfill_spec_attachments(self, *, idempotency_key: str | None = None) -> Backfilled:
+    async def backfill_spec_attachments(
+        self, *, progress: Progress = no_progress, idempotency_key: str | None = None
+    ) -> Backfilled:
         """Create an attachment from each task's `spec_id`, once. Requires scope `admin`.
 
         Args:
+            progress: Called with the number of tasks that are done and their total.
             idempotency_key: A key of your own, to repeat the call later. By default, the client generates one.
 
         Returns:
             The counts, and the tasks that failed.
         """
-        return await self._connection.work(
-            "/v1/admin/backfill-spec-attachments", {}, idempotency_key, responses.backfilled
-        )
+        path = "/v1/admin/backfill-spec-attachments"
+        return await long_work(self._connection, path, {}, idempotency_key, progress, responses.backfilled)
 
     async def settings(self) -> dict[str, dict[str, dict[str, Any]]]:
         """Return every setting of the hub, as `onceward config --json` prints them. Requires scope `admin`.

@@ -100,7 +100,9 @@ class Storage:
             The counts.
         """
         sent = {"dry_run": dry_run, "grace_seconds": grace_seconds, "batch_size": batch_size}
-        return await self._work("/v1/admin/gc-blobs", sent, idempotency_key, progress, responses.collected)
+        return await long_work(
+            self._connection, "/v1/admin/gc-blobs", sent, idempotency_key, progress, responses.collected
+        )
 
     async def check(
         self, *, quarantine: bool = True, progress: Progress = no_progress, idempotency_key: str | None = None
@@ -115,35 +117,55 @@ class Storage:
         Returns:
             The damaged blobs and the wrong counters.
         """
-        return await self._work("/v1/admin/fsck", {"quarantine": quarantine}, idempotency_key, progress, _check)
+        sent = {"quarantine": quarantine}
+        return await long_work(self._connection, "/v1/admin/fsck", sent, idempotency_key, progress, _check)
 
-    async def _work(
-        self, path: str, sent: Mapping[str, object], key: str | None, progress: Progress, decode: Callable[[Any], T]
-    ) -> T:
-        if progress is no_progress:
-            return await self._connection.work(path, sent, key, decode)
-        request = self._connection.work_request(path, sent, key)
-        request.headers["Accept"] = LINES
-        lines: list[dict[str, Any]] = []
 
-        def read_line(line: str) -> None:
-            content, figures = parse_line(line)
-            lines[:] = [content]  # only the last one is needed
-            if figures is not None:
-                progress(*figures)
+async def long_work(
+    connection: HubConnection,
+    path: str,
+    sent: Mapping[str, object],
+    key: str | None,
+    progress: Progress,
+    decode: Callable[[Any], T],
+) -> T:
+    """Send an administrative request, and call `progress` with the figures that the hub reports.
 
-        while True:
-            lines.clear()
-            try:
-                response = await self._connection.send_transfer(request, read_line)
-            except HubUnavailable:
-                # The connection broke after some lines. The hub goes on, and a request with the same key waits for it.
-                if not lines:
-                    raise
-            else:
-                # An error, and a hub that reports no progress, respond with one object.
-                is_plain = not response.headers.get("Content-Type", "").startswith(LINES)
-                return responses.read(response if is_plain else _last_line(response, lines), decode)
+    Args:
+        connection: The connection to the hub.
+        path: The path of the request.
+        sent: The body of the request.
+        key: The idempotency key. By default, the client generates one.
+        progress: Called with the number that is done and the total.
+        decode: Converts the result.
+
+    Returns:
+        The converted result.
+    """
+    if progress is no_progress:
+        return await connection.work(path, sent, key, decode)
+    request = connection.work_request(path, sent, key)
+    request.headers["Accept"] = LINES
+    lines: list[dict[str, Any]] = []
+
+    def read_line(line: str) -> None:
+        content, figures = parse_line(line)
+        lines[:] = [content]  # only the last one is needed
+        if figures is not None:
+            progress(*figures)
+
+    while True:
+        lines.clear()
+        try:
+            response = await connection.send_transfer(request, read_line)
+        except HubUnavailable:
+            # The connection broke after some lines. The hub goes on, and a request with the same key waits for it.
+            if not lines:
+                raise
+        else:
+            # An error, and a hub that reports no progress, respond with one object.
+            is_plain = not response.headers.get("Content-Type", "").startswith(LINES)
+            return responses.read(response if is_plain else _last_line(response, lines), decode)
 
 
 def _last_line(response: httpx.Response, lines: Sequence[Mapping[str, Any]]) -> httpx.Response:

@@ -164,15 +164,25 @@ def usage(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> 
 
 
 @router.post(
-    "/backfill-spec-attachments", response_model=BackfillShown, summary="Create an attachment for each task's spec_id"
+    "/backfill-spec-attachments",
+    response_model=BackfillShown,
+    responses=LINES,
+    summary="Create an attachment for each task's spec_id",
 )
 def backfill(request: Request) -> Response:
+    """With `Accept: application/x-ndjson`, the response is lines of JSON that begin with the progress."""
     hub = hub_of(request)
-    with _recorded(request, "tasks.backfill_spec_attachments", {}) as audit:
-        done = tasks.backfill_spec_attachments(hub.database)
-        audit.details = {"added_count": done.added_count}
-    hub.feed.notify()
-    return JSONResponse(done.shown())
+    audited = _recorded(request, "tasks.backfill_spec_attachments", {})
+
+    def work(report: Report) -> dict[str, object]:
+        with audited as audit:
+            progress = running_total(report, tasks.spec_total(hub.database))
+            done = tasks.backfill_spec_attachments(hub.database, progress)
+            audit.details = {"added_count": done.added_count}
+        hub.feed.notify()
+        return done.shown()
+
+    return long_response(request, "tasks", work)
 
 
 def _recorded(request: Request, action: str, details: Details) -> AbstractContextManager[StartedAction]:

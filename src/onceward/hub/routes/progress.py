@@ -41,7 +41,7 @@ def long_response(request: Request, unit: str, work: Work) -> Response:
 
     Args:
         request: The request.
-        unit: The unit of the progress: `files` or `bytes`.
+        unit: The unit of the progress: `files`, `bytes` or `tasks`.
         work: The operation. It is called in a thread, with a function that takes its progress.
 
     Returns:

@@ -19,7 +19,7 @@ from onceward.hub.tasks.gc import Collected, gc_blobs
 from onceward.hub.tasks.insert import Added
 from onceward.hub.tasks.link import create_link_attachment
 from onceward.hub.tasks.quota import OverQuota, PrincipalUsage, Quota, WrongCounter
-from onceward.hub.tasks.spec_backfill import backfill_spec_attachments
+from onceward.hub.tasks.spec_backfill import backfill_spec_attachments, spec_total
 from onceward.hub.tasks.task import Task, create_task, delete_task, get_task, list_tasks
 from onceward.hub.tasks.upload import UploadRules, create_managed_attachment
 from onceward.hub.tasks.validation import NewTaskAttachment
@@ -60,6 +60,7 @@ __all__ = [
     "open_content",
     "quota",
     "replace_labels",
+    "spec_total",
     "task",
     "validation",
 ]

@@ -15,6 +15,7 @@ from onceward.hub.tasks.validation import TITLE_BYTES_MAX, NewTaskAttachment
 from onceward.hub.web_url import is_web_url
 
 _PAGE_SIZE = 200
+_COUNT = text("SELECT count(*) FROM tasks WHERE spec_id IS NOT NULL")
 _PAGE = text("SELECT id, spec_id FROM tasks WHERE spec_id IS NOT NULL AND id > :after ORDER BY id LIMIT :limit")
 
 
@@ -27,6 +28,12 @@ class Backfilled:
 
     def shown(self) -> dict[str, object]:
         return asdict(self)
+
+
+def spec_total(database: Database) -> int:
+    """Return the number of tasks with a `spec_id`."""
+    with database.read() as tx:
+        return int(tx.execute(_COUNT).scalar_one())
 
 
 def backfill_spec_attachments(database: Database, progress: Callable[[int], None] = lambda _: None) -> Backfilled:
