@@ -1,4 +1,4 @@
-"""FIRST A pasted message: the page predicts what the insert then does, and writes nothing itself."""
+"""A pasted message: the page predicts what the insert then does, and writes nothing itself."""
 
 from __future__ import annotations
 
