@@ -235,7 +235,7 @@ def test_invalid_arguments_run_nothing_and_leave_no_doubt(bank: Bank) -> None:
 
 
 def hanging(bank: Bank, **options: Any) -> FunctionTool:
-    @once_function_tool(bank.ledger, timeout=0.2, **REFUND, **options)
+    @once_function_tool(bank.ledger, timeout=0.5, **REFUND, **options)
     async def refund(order_id: str) -> None:
         bank.refunds.append(order_id)
         await asyncio.Event().wait()

@@ -296,7 +296,7 @@ def test_a_timeout_is_never_proof(ledger: Ledger, bank: Bank) -> None:
         bank.refunds.append(order_id)
         await asyncio.Event().wait()
 
-    chat = Chat(ledger, FunctionToolset([refund], timeout=0.01), {**REFUND, "not_done": (ModelRetry,)})
+    chat = Chat(ledger, FunctionToolset([refund], timeout=0.5), {**REFUND, "not_done": (ModelRetry,)})
 
     found = chat.call({"order_id": "1"}, {"order_id": "1"})
 
