@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy.exc
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event, text
 from tests.hub.ingest.entries.payloads import KINDS, events, make_policies, newsletter, note, stored, thought
@@ -316,6 +316,7 @@ several_payloads = (
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(several_payloads)
+@example([[note("update_hint", "a", "a")], [note("update_hint", "a", "a"), *[note("update_hint", "b", "a")] * 2]])
 def test_requests_in_one_batch_have_the_results_of_one_after_the_other(
     database: Database, several: list[list[Payload]]
 ) -> None:

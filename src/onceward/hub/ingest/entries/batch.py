@@ -111,11 +111,12 @@ class Batch:
         return first, others
 
     def _find_and_insert(self, first: Sequence[int], others: Sequence[int]) -> None:
-        result = self._table.find_and_insert(self._rows_of(first), self._rows_of(others))
+        rows_to_insert, rows_to_find = self._rows_of(first), self._rows_of(others)
+        result = self._table.find_and_insert(rows_to_insert, rows_to_find)
         numbers = {self._ids[number]: number for number in first}
         # Forget older results for these keys, except our own entries: they have just been read again.
         if self._known:
-            self._forget((*first, *others))
+            self._forget((*rows_to_insert, *rows_to_find))
         for row in result.found:
             if row[ENTRY_ID] not in self._ours:
                 self._learn(row)
@@ -148,12 +149,13 @@ class Batch:
         if row[_SECONDARY] is not None:
             self._by_secondary[policy_id, row[_SECONDARY]] = entry_id
 
-    def _forget(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            draft = self._drafts[number]
-            for found, key in ((self._by_primary, draft.primary), (self._by_secondary, draft.secondary)):
-                if found.get(key) not in self._ours:
-                    found.pop(key, None)
+    def _forget(self, rows: Iterable[Row]) -> None:
+        """Forget the entries of the keys in these rows. The rows lack hints that a known entry has: nothing read those."""
+        for row in rows:
+            policy_id = row[_POLICY_ID]
+            for found, key in ((self._by_primary, row[_PRIMARY]), (self._by_secondary, row[_SECONDARY])):
+                if found.get((policy_id, key)) not in self._ours:
+                    found.pop((policy_id, key), None)
 
     def _decide_all(self, numbers: Sequence[int]) -> tuple[list[int], set[int]]:
         """Decide as many items as possible; return the remaining ones, and which of them are to be inserted."""
