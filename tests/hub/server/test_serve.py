@@ -221,7 +221,7 @@ def test_it_stops_cleanly(plain: RunningHub) -> None:
 
 def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace_period(old_data: Path) -> None:
     """Streams and requests that never end share one grace period."""
-    grace = {"ONCEWARD_HUB__GRACE_SECONDS": "0.5"}
+    grace = {"ONCEWARD_HUB__GRACE_SECONDS": "4"}
     with (
         running_hub(data_dir=old_data, env=grace, command=odd("endless-streams")) as hub,
         closing(Reading(hub, "/slow")),
@@ -232,7 +232,7 @@ def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace_period(old_data: Path
         took = time.monotonic() - began
 
     assert code == 0
-    assert took < 3
+    assert 4 <= took < 7
     assert hub.log_lines()[-1] == "app: closed"
 
 

@@ -360,16 +360,16 @@ def test_a_begin_that_must_be_repeated_is_left_to_a_blocking_call(
 def test_the_timeout_counts_from_the_sending(postgres: PostgresStore) -> None:
     assert postgres.connection.driver is not None
     pid = postgres.connection.driver.info.backend_pid
-    postgres.connection.driver.seconds = 1.0
+    postgres.connection.driver.seconds = 2.0
     os.kill(pid, signal.SIGSTOP)
     try:
         sent_batch = require_sent(start(postgres, begin("k")))
         sent_at = time.monotonic()
-        until(lambda: time.monotonic() > sent_at + 1.0)
+        until(lambda: time.monotonic() > sent_at + 2.0)
         began = time.monotonic()
         with pytest.raises(errors.StoreUnavailable, match="does not respond"):
             sent_batch.finish()
-        assert time.monotonic() - began < 0.9
+        assert time.monotonic() - began < 1.8
     finally:
         os.kill(pid, signal.SIGCONT)
 
