@@ -105,7 +105,7 @@ class WorkerProcess:
     def freeze(self) -> None:
         """Freeze it, and wait until none of its threads runs."""
         signal.pidfd_send_signal(self._process, signal.SIGSTOP)
-        while any(_state(thread) != "T" for thread in Path(f"/proc/{self.pid}/task").iterdir()):
+        while any(state_of(thread) != "T" for thread in Path(f"/proc/{self.pid}/task").iterdir()):
             os.sched_yield()
 
     def thaw(self) -> None:
@@ -124,8 +124,12 @@ class WorkerProcess:
         return bool(select.select([self._process], [], [], seconds)[0])
 
 
-def _state(thread: Path) -> str:
-    return (thread / "stat").read_text().rpartition(") ")[2][0]
+def state_of(thread: Path) -> str:
+    """Return the letter that the kernel has for the state of a thread; T, stopped, also if it has just ended."""
+    try:
+        return (thread / "stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "T"
 
 
 class Caller:

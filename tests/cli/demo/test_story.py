@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -109,9 +110,12 @@ def test_an_interrupted_demo_leaves_no_shop_behind(tmp_path: Path, number: signa
 
 
 def _children(pid: int) -> set[int]:
-    return {
-        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    }
+    found: set[int] = set()
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        # A thread may end meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found |= {int(child) for child in (thread / "children").read_text().split()}
+    return found
 
 
 def test_a_bank_with_keys_books_a_key_once() -> None:

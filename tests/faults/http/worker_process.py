@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.faults.fork_server import ForkServer
 from tests.faults.http.raw_client import RawResponse, send_request
-from tests.faults.worker_process import Effects
+from tests.faults.worker_process import Effects, state_of
 from tests.waiting import until
 
 # Far beyond what it takes on a busy machine: it ends a test that would hang.
@@ -75,7 +75,7 @@ class Worker:
         tasks = Path(f"/proc/{self.pid}/task")
 
         def stands_still() -> bool:
-            return all(_state(thread) == "T" for thread in tasks.iterdir())
+            return all(state_of(thread) == "T" for thread in tasks.iterdir())
 
         until(stands_still, f"the process {self.pid} does not freeze")
 
@@ -88,7 +88,3 @@ class Worker:
             self.kill()
         os.close(self._process)
         self._listening.close()
-
-
-def _state(thread: Path) -> str:
-    return (thread / "stat").read_text().rpartition(") ")[2][0]
