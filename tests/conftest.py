@@ -103,14 +103,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """For tests/again.py: a run that broke off is not one in which a few tests failed."""
-    cache = getattr(session.config, "cache", None)  # there is none with `-p no:cacheprovider`
-    if cache is not None:
-        # Workers do it, too, and their commander after them.
-        cache.set("onceward/ended", int(exitstatus))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
