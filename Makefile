@@ -156,7 +156,7 @@ test-profiles: $(STAMP) ## Run the conformance tables of all profiles, and all w
 	@echo "onceward: profiles and webhooks, in full (a few minutes)"
 	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour/test_profiles.py tests/http/behaviour/test_webhooks.py tests/http/behaviour/test_retrying_clients.py
 
-console-screenshots: $(STAMP) ## Save pictures of every page of the console to console-screenshots/ (needs Chromium).
+console-screenshots: $(STAMP) system-packages ## Save pictures of every page of the console to console-screenshots/ (needs Chromium).
 	@ONCEWARD_SCREENSHOTS=$(CURDIR)/console-screenshots $(BIN)/python -m pytest -q tests/hub/console/test_console.py
 
 simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).

@@ -13,9 +13,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Programs and their packages.
-PROGRAMS = {"pgbouncer": "pgbouncer"}
-_SECONDS_MAX = 120
+# Programs and the names of their files. The first one is also the name of the package.
+PROGRAMS = {"pgbouncer": ("pgbouncer",), "chromium": ("chromium", "chromium-browser", "google-chrome")}
+# Environment variables that name a program which is somewhere else.
+_VARIABLES = {"chromium": "ONCEWARD_CHROMIUM"}
+# For Chromium and its libraries over a slow line.
+_SECONDS_MAX = 600
+# How long apt-get waits for another one, such as that of a second test run.
+_LOCK_SECONDS = 300
 # System folders that the PATH of a user may lack.
 _FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 
@@ -26,20 +31,25 @@ def program(name: str) -> Path:
     if found is None:
         raise RuntimeError(
             f"the tests need {name}, which is not installed; run `make system-packages`, or install the package"
-            f" {PROGRAMS[name]} of your system"
+            f" {name} of your system{f', or name the program in {_VARIABLES[name]}' if name in _VARIABLES else ''}"
         )
     return found
 
 
 def _find(name: str) -> Path | None:
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_FOLDERS])
-    found = shutil.which(name, path=path)
+    elsewhere = os.environ.get(_VARIABLES.get(name, ""))
+    names = (elsewhere,) if elsewhere else PROGRAMS[name]
+    found = next(filter(None, map(_which, names)), None)
     return None if found is None else Path(found)
+
+
+def _which(name: str) -> str | None:
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_FOLDERS]))
 
 
 def install(package: str) -> str:
     """Install a package, and return why that failed, or nothing."""
-    apt = _find("apt-get")
+    apt = _which("apt-get")
     if apt is None:
         return "this system has no apt-get"
     as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
@@ -47,11 +57,12 @@ def install(package: str) -> str:
         return "this user is not root"
     # The run level of a single user keeps Debian's scripts from starting a service of the package.
     environment = ["env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1"]
+    waiting = ["-q", "-o", f"DPkg::Lock::Timeout={_LOCK_SECONDS}"]
     failure = ""
-    for options in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", package]):
+    for options in (["update"], ["install", "-y", "--no-install-recommends", package]):
         try:
             done = subprocess.run(
-                [*as_root, *environment, str(apt), *options],
+                [*as_root, *environment, apt, *waiting, *options],
                 check=False,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -69,11 +80,11 @@ def install(package: str) -> str:
 def main() -> int:
     """Install what is missing. Returns 1 if something is still missing."""
     code = 0
-    for name, package in PROGRAMS.items():
-        if _find(name) is not None:
+    for name in PROGRAMS:
+        if os.environ.get(_VARIABLES.get(name, "")) or _find(name) is not None:
             continue
-        sys.stderr.write(f"onceward: installing the package {package}, which the tests need\n")
-        failure = install(package)
+        sys.stderr.write(f"onceward: installing the package {name}, which the tests need (up to a minute)\n")
+        failure = install(name)
         if _find(name) is None:
             code = 1
             sys.stderr.write(f"onceward: {name} could not be installed, so its tests will fail: {failure}\n")
