@@ -324,7 +324,7 @@ def lists_claims_that_may_be_repeated(store: Broken) -> None:
     store.lapsed = lapsed  # type: ignore[method-assign]
 
 
-def abandons_without_looking_at_the_lease(store: Broken) -> None:
+def abandons_without_checking_the_lease(store: Broken) -> None:
     def change(write: Write) -> Write:
         if isinstance(write, Move) and write.verb is Verb.ABANDON:
             return replace(write, verb=Verb.ABANDON_DEAD)
@@ -451,7 +451,7 @@ BUGS = [
     filters_after_the_page,
     lists_claims_whose_lease_runs,
     lists_claims_that_may_be_repeated,
-    abandons_without_looking_at_the_lease,
+    abandons_without_checking_the_lease,
     takes_over_without_saying_when,
     lets_an_old_mark_replace_a_new_one,
     takes_marks_by_key,

@@ -67,7 +67,7 @@ class Order(pydantic.BaseModel):
     number: str
 
 
-def kept_as(name: str, value: object) -> bytes:
+def stored_as(name: str, value: object) -> bytes:
     """Return the stored form of a value as if its class had had another name when it was stored."""
     form = json.loads(encode(value))
     form["c"] = name
@@ -80,7 +80,7 @@ def test_decoding_never_imports_a_module() -> None:
     assert module not in sys.modules
 
     with pytest.raises(OutcomeNotKept, match="not imported"):
-        decode(kept_as(f"{module}:Point", Receipt("r-1")))
+        decode(stored_as(f"{module}:Point", Receipt("r-1")))
 
     assert module not in sys.modules
 
@@ -92,14 +92,14 @@ def test_a_lazy_module_is_not_asked_for_names_it_has_not_loaded(monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "lazy_shop", lazy)
 
     with pytest.raises(OutcomeNotKept):
-        decode(kept_as("lazy_shop:Receipt", Receipt("r-1")))
+        decode(stored_as("lazy_shop:Receipt", Receipt("r-1")))
 
     assert asked == []
 
 
 @pytest.mark.parametrize("value", [Receipt("r-1", 2), Money(5), State.OPEN, Order(number="o-1")])
 def test_a_renamed_class_is_rebuilt_as_the_declared_return_type(value: object) -> None:
-    body = kept_as("shop.of.old:Renamed", value)
+    body = stored_as("shop.of.old:Renamed", value)
 
     assert decode(body, type(value)) == value
     with pytest.raises(OutcomeNotKept):
@@ -112,13 +112,13 @@ def test_a_renamed_class_of_onceward_is_rebuilt_from_its_old_name(
 ) -> None:
     monkeypatch.setitem(RENAMED, "shop.of.old:Renamed", f"{__name__}:{type(value).__name__}")
 
-    assert decode(kept_as("shop.of.old:Renamed", value)) == value
+    assert decode(stored_as("shop.of.old:Renamed", value)) == value
 
 
 @pytest.mark.parametrize("declared", [int, dict, State, Money, Order])
 def test_a_declared_type_with_other_fields_is_not_used(declared: type) -> None:
     with pytest.raises(OutcomeNotKept):
-        decode(kept_as("shop.of.old:Renamed", Receipt("r-1")), declared)
+        decode(stored_as("shop.of.old:Renamed", Receipt("r-1")), declared)
 
 
 def test_the_declared_type_is_used_for_the_whole_result_and_never_for_a_part() -> None:
@@ -145,7 +145,7 @@ def test_a_class_inside_a_function_is_rebuilt_if_it_is_declared() -> None:
 def test_a_name_that_is_not_a_matching_class_is_refused(name: str) -> None:
     for value in (Receipt("r-1"), Money(5), State.OPEN, Order(number="o-1")):
         with pytest.raises(OutcomeNotKept):
-            decode(kept_as(name, value))
+            decode(stored_as(name, value))
 
 
 @pytest.mark.parametrize("value", [Receipt("r-1"), Order(number="o-1")])

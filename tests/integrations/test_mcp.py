@@ -188,14 +188,14 @@ def test_a_call_without_a_group_is_refused_if_one_is_required_unless_it_is_pure(
             await client.call_tool("look_up", {"order_id": "1"}),
         )
 
-    refused, looked = run_client(ledger, refund_tool(done), look_up, steps=steps, require_group=True)
+    refused, found = run_client(ledger, refund_tool(done), look_up, steps=steps, require_group=True)
 
     assert refused.is_error
     envelope = refused.structured_content
     assert (envelope["status"], envelope["code"], envelope["may_retry"]) == ("refused", "invalid-input", False)
     assert "turn_group_id" in envelope["detail"]
     assert envelope["how_to_check"]
-    assert looked.structured_content["result"] == "order 1 was shipped"
+    assert found.structured_content["result"] == "order 1 was shipped"
     assert done == []
 
 

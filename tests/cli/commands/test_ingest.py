@@ -84,12 +84,12 @@ def test_too_many_errors_end_the_run_and_the_next_one_continues(onceward: Oncewa
 
     stopped = onceward.json("ingest", "backfill", archive, "--max-errors", "1", *state, code=1)
     rest = onceward("ingest", "backfill", archive, "--json", *state)
-    anew = onceward.json("ingest", "backfill", archive, "--restart", *state, code=1)
+    restarted = onceward.json("ingest", "backfill", archive, "--restart", *state, code=1)
 
     assert (counts(stopped), stopped["finished"]) == ({"failed": 2}, False)
     assert counts(json.loads(rest.out)) == {"inserted": 4}
     assert "continuing where the last run stopped" in rest.err
-    assert counts(anew) == {"unchanged": 4, "failed": 2}
+    assert counts(restarted) == {"unchanged": 4, "failed": 2}
 
 
 def test_inserted_messages_without_keys_are_counted(onceward: Onceward, tmp_path: Path, chat: int) -> None:

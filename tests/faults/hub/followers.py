@@ -27,13 +27,13 @@ POLL_SECONDS = 0.2
 
 
 class Follower:
-    """A follower, which runs inside its `with` block. `ids` are the received events, `endings` the received errors."""
+    """A follower, which runs inside its `with` block. `ids` are the received events, `errors` the received errors."""
 
     def __init__(self, port: int, token: str | None = None, after: int = 0) -> None:
         self.port = port
         self.token = token
         self.ids: list[int] = []
-        self.endings: list[dict[str, Any]] = []
+        self.errors: list[dict[str, Any]] = []
         self.closings: list[tuple[int, str]] = []
         self.sessions = 0
         self.cursor = after
@@ -68,9 +68,9 @@ class Follower:
     def wait_for_session(self, number: int) -> None:
         self._wait(lambda: self.sessions >= number, f"session {number}")
 
-    def wait_for_ending(self) -> dict[str, Any]:
-        self._wait(lambda: bool(self.endings), "a farewell")
-        return self.endings[0]
+    def wait_for_error(self) -> dict[str, Any]:
+        self._wait(lambda: bool(self.errors), "an error")
+        return self.errors[0]
 
     def _wait(self, is_so: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + SECONDS_MAX
@@ -114,7 +114,7 @@ class Follower:
             self._caught_up.set()
         elif message["type"] == "error":
             with self._more:
-                self.endings.append(message)
+                self.errors.append(message)
                 self._more.notify_all()
 
 

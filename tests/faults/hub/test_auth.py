@@ -128,11 +128,11 @@ def test_a_revoked_token_is_refused_even_if_its_response_is_recorded(site: Site)
 
 
 def test_only_public_pages_are_served_without_a_token(site: Site) -> None:
-    nobody = Caller(site.port)
+    anonymous = Caller(site.port)
 
-    assert {path: nobody.get(path).status for path in ("/healthz", "/readyz", "/skill.md", "/openapi.json", "/")} == {
+    assert {path: anonymous.get(path).status for path in ("/healthz", "/readyz", "/skill.md", "/openapi.json", "/")} == {
         "/healthz": 200, "/readyz": 200, "/skill.md": 200, "/openapi.json": 200, "/": 303,
     }  # fmt: skip
-    assert [nobody.get(path).status for path in (TOPICS, "/api/v1/events", "/metrics", "/api/v1/events/stream")] == [
+    assert [anonymous.get(path).status for path in (TOPICS, "/api/v1/events", "/metrics", "/api/v1/events/stream")] == [
         401
     ] * 4

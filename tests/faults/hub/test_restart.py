@@ -110,7 +110,7 @@ def test_it_is_ready_soon_stops_cleanly_under_load_and_misses_nothing_after_a_re
             began = time.monotonic()
             assert hub.wait() == 0
             record_property("stop_seconds", round(time.monotonic() - began, 2))
-        streams = [one for one in followers if one.endings]
+        streams = [one for one in followers if one.errors]
         sockets = [one for one in streams if isinstance(one, SocketFollower)]
 
         again = stack.enter_context(running_hub(data_dir=data_dir, args=[*args, "--port", port], command=SERVE))
@@ -129,12 +129,12 @@ def test_it_is_ready_soon_stops_cleanly_under_load_and_misses_nothing_after_a_re
         assert {answer.status for answer in answers.values()} == {201}
         assert written(database)["messages"] == len(answers)
         assert given == [event_ids(database)] * 3
-        assert len(streams) == 2, "both kinds of streams were told"
+        assert len(streams) == 2, "both kinds of streams got the error"
         for follower in streams:
-            ending = follower.endings[0]
-            assert ending["code"] == "stopping"
-            assert ending["after_event_id"] in follower.ids
-        assert sockets[0].closings[0] == (1012, f"resume after {sockets[0].endings[0]['after_event_id']}")
+            error = follower.errors[0]
+            assert error["code"] == "stopping"
+            assert error["after_event_id"] in follower.ids
+        assert sockets[0].closings[0] == (1012, f"resume after {sockets[0].errors[0]['after_event_id']}")
         for one in (hub, again):
             assert "Traceback" not in "\n".join(one.log_lines())
 

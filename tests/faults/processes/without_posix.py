@@ -37,12 +37,12 @@ class _NotHere(importlib.abc.MetaPathFinder):
 
 
 def _without_proc(real: Callable[..., Any]) -> Callable[..., Any]:
-    def looked(path: Any, *more: Any, **named: Any) -> Any:
+    def without_proc(path: Any, *more: Any, **named: Any) -> Any:
         if isinstance(path, str | os.PathLike) and os.fspath(path).startswith("/proc"):
             raise FileNotFoundError(2, "No such file or directory", os.fspath(path))
         return real(path, *more, **named)
 
-    return looked
+    return without_proc
 
 
 def _socketpair(*_: object) -> tuple[socket.socket, socket.socket]:

@@ -51,11 +51,11 @@ def test_an_intent_keeps_its_key_until_it_is_done(tmp_path: Path) -> None:
     again = Intents(tmp_path / "intents.db").key_for("charge order 42")
     other = intents.key_for("charge order 43")
     intents.done("charge order 42")
-    anew = intents.key_for("charge order 42")
+    new_key = intents.key_for("charge order 42")
 
     assert uuid.UUID(first).version == 4
     assert first == again
-    assert len({first, other, anew}) == 3
+    assert len({first, other, new_key}) == 3
 
 
 def test_an_intent_is_done_when_its_block_ends_without_an_exception(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_a_late_caller_does_not_finish_an_intent_that_another_started_again(tmp_
     intents = Intents(tmp_path / "intents.db")
     with intents.until_done("charge order 42"):
         intents.done("charge order 42")
-        anew = intents.key_for("charge order 42")
+        new_key = intents.key_for("charge order 42")
 
-    assert intents.key_for("charge order 42") == anew
+    assert intents.key_for("charge order 42") == new_key
 
 
 def test_done_may_be_called_twice_and_for_unknown_intents(tmp_path: Path) -> None:
@@ -141,9 +141,9 @@ def test_an_intent_that_the_server_may_have_forgotten_is_in_doubt_until_it_is_do
     with pytest.raises(errors.InDoubt):
         intents.key_for("charge order 42")
     intents.done("charge order 42")
-    anew = intents.key_for("charge order 42")
+    new_key = intents.key_for("charge order 42")
 
-    assert at_the_end == key != anew
+    assert at_the_end == key != new_key
 
 
 def test_unfinished_intents_are_listed_oldest_first(tmp_path: Path) -> None:

@@ -38,8 +38,10 @@ def headers(**lines: str) -> AsgiHeaders:
     return AsgiHeaders([(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in lines.items()])
 
 
-def read_all(wire: ScriptedReceive, rule: Rule = RULE, lines: AsgiHeaders | None = None) -> AsgiBody | Response | None:
-    return asyncio.run(read(lines or headers(), rule, wire))
+def read_all(
+    receive: ScriptedReceive, rule: Rule = RULE, lines: AsgiHeaders | None = None
+) -> AsgiBody | Response | None:
+    return asyncio.run(read(lines or headers(), rule, receive))
 
 
 def given_to_handler(received: AsgiBody) -> tuple[bytes, list[bool]]:
@@ -90,12 +92,12 @@ def test_a_body_over_the_limit_is_refused(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize("length", ["11", "9" * 5000])
 def test_a_body_with_a_content_length_over_the_limit_is_refused_unread(length: str) -> None:
-    wire = ScriptedReceive([b"x"])
-    found = read_all(wire, lines=headers(content_length=length))
+    receive = ScriptedReceive([b"x"])
+    found = read_all(receive, lines=headers(content_length=length))
 
     assert isinstance(found, Response)
     assert found.status == 413
-    assert wire.taken == 0
+    assert receive.taken == 0
 
 
 @pytest.mark.parametrize("length", ["10", "x", "-5", "\u00b2", ""])
@@ -145,9 +147,9 @@ def test_a_body_is_compared_alike_in_one_message_and_in_several(compare: str, co
 
 def test_an_unprotected_request_gets_its_body_and_then_the_servers_messages() -> None:
     async def main() -> list[Any]:
-        wire = ScriptedReceive([b"a", b"b"])
-        received = as_body(await read(headers(), RULE, wire))
-        again = receive_from(received, wire)
+        receive = ScriptedReceive([b"a", b"b"])
+        received = as_body(await read(headers(), RULE, receive))
+        again = receive_from(received, receive)
         return [await again() for _ in range(3)]
 
     first, second, third = asyncio.run(main())

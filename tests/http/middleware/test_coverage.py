@@ -373,7 +373,7 @@ def test_an_outer_middleware_that_excludes_the_handler_does_not_count() -> None:
 # Requests that the middleware passes on are marked.
 
 
-class Looking:
+class KeyReaders:
     """Handlers that read the key of their operation."""
 
     def __init__(self) -> None:
@@ -401,24 +401,24 @@ class Looking:
     ids=["no-key", "key", "method", "path", "off"],
 )
 def test_every_request_that_is_passed_on_is_guarded(options: dict[str, Any], request_of: dict[str, Any]) -> None:
-    looking = Looking()
-    middleware = around(looking.asgi, **options)
+    readers = KeyReaders()
+    middleware = around(readers.asgi, **options)
     run(send_request(middleware, **request_of))
     environ = {"REQUEST_METHOD": request_of.get("method", "POST")}
-    ask_wsgi(around_wsgi(looking.wsgi, **options), key=request_of["key"], environ=environ)
+    ask_wsgi(around_wsgi(readers.wsgi, **options), key=request_of["key"], environ=environ)
 
-    assert looking.found == [request_of["key"] if request_of == {"key": "k"} and not options else None] * 2
+    assert readers.found == [request_of["key"] if request_of == {"key": "k"} and not options else None] * 2
 
 
 def test_a_request_that_runs_unprotected_because_its_store_is_down_still_counts_as_guarded() -> None:
     store = FaultyStore(MemoryStore())
-    looking = Looking()
+    readers = KeyReaders()
     options: dict[str, Any] = {"on_store_error": "proceed", "store_seconds": 0, "metrics": False}
     with store.unavailable():
-        run(send_request(IdempotencyMiddleware(looking.asgi, store, **options)))
-        ask_wsgi(WSGIIdempotencyMiddleware(looking.wsgi, store, **options))
+        run(send_request(IdempotencyMiddleware(readers.asgi, store, **options)))
+        ask_wsgi(WSGIIdempotencyMiddleware(readers.wsgi, store, **options))
 
-    assert looking.found == [None, None]
+    assert readers.found == [None, None]
 
 
 def test_a_webhook_without_a_middleware_is_named() -> None:

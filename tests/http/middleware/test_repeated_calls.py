@@ -259,12 +259,12 @@ def test_an_outer_middleware_sees_what_the_application_puts_into_the_scope() -> 
         with protected(app) as middleware:
 
             async def around(scope: Any, receive: Receive, send: Send) -> None:
-                async def looking(message: Message) -> None:
+                async def send_and_note(message: Message) -> None:
                     seen.append(scope["session"])
                     await send(message)
 
                 scope["session"] = "old"
-                await middleware(scope, receive, looking)
+                await middleware(scope, receive, send_and_note)
 
             await send_request(around)
 

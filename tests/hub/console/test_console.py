@@ -80,28 +80,28 @@ def picture(opened: Window, name: str) -> None:
 
 
 # A size, a theme and a window.
-Look: TypeAlias = tuple[str, Literal["light", "dark"], ViewportSize]
-LIGHT: Look = ("desktop", "light", DESKTOP)
-DARK: Look = ("phone", "dark", PHONE)
-ALL_LOOKS: tuple[Look, ...] = (DARK, LIGHT, ("desktop", "dark", DESKTOP), ("phone", "light", PHONE))
+View: TypeAlias = tuple[str, Literal["light", "dark"], ViewportSize]
+LIGHT: View = ("desktop", "light", DESKTOP)
+DARK: View = ("phone", "dark", PHONE)
+ALL_VIEWS: tuple[View, ...] = (DARK, LIGHT, ("desktop", "dark", DESKTOP), ("phone", "light", PHONE))
 
 
 # The rules whose result depends on the theme and on the size of the window. The others see the same document.
-LOOK_RULES = "color-contrast link-in-text-block target-size scrollable-region-focusable"
+VIEW_RULES = "color-contrast link-in-text-block target-size scrollable-region-focusable"
 
 
-def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str, looks: Sequence[Look]) -> None:
-    """Load each page once. Check all rules in its first look, and in the others those that depend on the look."""
+def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str, views: Sequence[View]) -> None:
+    """Load each page once. Check all rules in its first view, and in the others those that depend on the view."""
     # With motion, colors would still change while the rules for contrast run.
     with window(browser, hub, reduced_motion="reduce") as opened:
         for name, path in paths.items():
-            for number, (size, scheme, viewport) in enumerate(ALL_LOOKS if PICTURES else looks):
+            for number, (size, scheme, viewport) in enumerate(ALL_VIEWS if PICTURES else views):
                 opened.page.set_viewport_size(viewport)
                 opened.page.emulate_media(color_scheme=scheme)
                 if number == 0:
                     opened.open(path)
                 picture(opened, f"{prefix}{name}-{size}-{scheme}")
-                opened.check(f"{prefix}{name} {size} {scheme}", LOOK_RULES if number else "")
+                opened.check(f"{prefix}{name} {size} {scheme}", VIEW_RULES if number else "")
 
 
 def test_every_page_of_an_empty_hub_is_accessible_and_within_its_policy(browser: Browser, hub: RunningHub) -> None:

@@ -18,9 +18,9 @@ def test_the_corpus_has_at_least_sixty_types_in_several_variants() -> None:
     assert len({(case.name, case.filename) for case in cases}) == len(cases)
 
 
-@pytest.mark.parametrize("look", [accuracy.with_libmagic, accuracy.built_in], ids=["with libmagic", "built in"])
-def test_types_are_nearly_always_exact_and_hardly_ever_wrong(look: accuracy.Detect) -> None:
-    measured = accuracy.scores(look)[accuracy.ALL]
+@pytest.mark.parametrize("detect", [accuracy.with_libmagic, accuracy.built_in], ids=["with libmagic", "built in"])
+def test_types_are_nearly_always_exact_and_hardly_ever_wrong(detect: accuracy.Detect) -> None:
+    measured = accuracy.scores(detect)[accuracy.ALL]
 
     assert measured.exact_percent >= 94
     assert measured.wrong_percent <= 2.5

@@ -28,7 +28,7 @@ TURN = text("""
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use a long timeout: on a busy machine, a read takes longer than a scrape would wait for it."""
     monkeypatch.setattr(metrics, "WAIT_SECONDS", 30.0)
 

@@ -69,10 +69,10 @@ def test_fsck_corrects_counters_of_stored_bytes(client: Client, tmp_path: Path) 
     config = Config(HubSettings(data_dir=str(tmp_path), database=f"sqlite:///{tmp_path}/hub.db"))
     with data_folder.opened(config) as database, database.write() as tx:
         tx.execute(text("UPDATE stored_bytes SET stored_bytes = 9"))
-    looked = client.post("/v1/admin/fsck", json={"quarantine": False}).json()["wrong_counters"]
+    reported = client.post("/v1/admin/fsck", json={"quarantine": False}).json()["wrong_counters"]
     corrected = client.post("/v1/admin/fsck", json={}).json()["wrong_counters"]
 
-    assert [(one["counted_bytes"], one["stored_bytes"], one["corrected"]) for one in (*looked, *corrected)] == [
+    assert [(one["counted_bytes"], one["stored_bytes"], one["corrected"]) for one in (*reported, *corrected)] == [
         (9, 4, False),
         (9, 4, True),
     ]

@@ -70,11 +70,11 @@ def test_a_hub_whose_blob_folder_is_gone_is_not_ready_until_it_is_back(client: C
 def test_a_hanging_check_of_the_blobs_blocks_neither_responses_nor_threads(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks: list[int] = []
+    pings: list[int] = []
     let_go = threading.Event()
 
     def never_answers(_: object) -> None:
-        looks.append(1)
+        pings.append(1)
         let_go.wait(SECONDS_MAX)
 
     monkeypatch.setattr(FolderBlobs, "ping", never_answers)
@@ -83,7 +83,7 @@ def test_a_hanging_check_of_the_blobs_blocks_neither_responses_nor_threads(
     let_go.set()
 
     assert [answer.status_code for answer in answers] == [503] * 3
-    assert len(looks) == 1
+    assert len(pings) == 1
 
 
 def test_the_skill_file_and_the_pages_are_served(client: Client) -> None:

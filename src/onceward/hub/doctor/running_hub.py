@@ -82,10 +82,10 @@ def _is_alive(answer: httpx.Response) -> bool:
         return False
 
 
-def _reached(check: str, look: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
+def _reached(check: str, run: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
     """Yield the results of a check. No response, or one that cannot be read, is a problem."""
     try:
-        yield from look()
+        yield from run()
     except httpx.HTTPError as error:
         yield problem(check, f"no response: {error or type(error).__name__}", "see the log of the hub")
     except OncewardError as error:
