@@ -15,7 +15,8 @@ from pathlib import Path
 from tests.hub.hub_process import environment
 
 _READY = re.compile(r"on (http://127\.0\.0\.1:\d+)/console/")
-_SECONDS_MAX = 60
+# Generous: it only decides when the test gives up.
+_SECONDS_MAX = 120
 
 
 @contextmanager
@@ -31,19 +32,29 @@ def serving(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) ->
         env=environment(env),
     ) as process:
         assert process.stdout is not None
-        killer = threading.Timer(_SECONDS_MAX, process.kill)
-        killer.start()
         lines: list[str] = []
-        for line in process.stdout:
-            lines.append(line)
-            if found := _READY.search(line):
-                break
-        else:
-            raise AssertionError("".join(lines))
+        with _killed_if_late(process):
+            for line in process.stdout:
+                lines.append(line)
+                if found := _READY.search(line):
+                    break
+            else:
+                raise AssertionError("".join(lines))
         try:
             yield found[1], lines
         finally:
             os.kill(process.pid, signal.SIGTERM)
-            process.stdout.read()
-            killer.cancel()
+            with _killed_if_late(process):
+                process.stdout.read()
     assert process.returncode in (0, 143)
+
+
+@contextmanager
+def _killed_if_late(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Limit the start and the end of a process. What the test does in between takes as long as it needs."""
+    killer = threading.Timer(_SECONDS_MAX, process.kill)
+    killer.start()
+    try:
+        yield
+    finally:
+        killer.cancel()

@@ -76,7 +76,7 @@ def test_the_demo_is_plain_with_no_color_prints_json_and_can_leave_its_console_o
     ):
         code, plain = in_terminal({**env, "NO_COLOR": "1", "TERM": "xterm"})
         page = httpx.get(f"{url}/console/in-doubt").text
-        printed, _ = piped.communicate(timeout=60)
+        printed, _ = piped.communicate(timeout=120)
 
     output = "".join(lines).encode()
     assert code == 0, plain.decode()
