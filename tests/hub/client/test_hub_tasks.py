@@ -386,3 +386,13 @@ def test_an_admin_can_run_gc_fsck_and_the_backfill(url: str, run_with_hub: RunWi
         assert [one.external_url for one in await hub.task_attachments(task.id)] == ["https://example.com/spec"]
 
     run_with_hub(url, use)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x/content", "%", "a b", "ü", "\ud800", "?limit=1"])
+def test_an_odd_id_is_not_found(name: str, url: str, run_with_hub: RunWithHub) -> None:
+    async def use(hub: Hub) -> None:
+        for asked in (hub.task(name), hub.attachment(name), hub.remove_attachment(name), hub.delete_task(name)):
+            with pytest.raises(errors.NotFound):
+                await asked
+
+    run_with_hub(url, use)
