@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tests.servers.pgbouncer import Pgbouncer
     from tests.servers.postgres import PostgresServer
     from tests.servers.redis import RedisCluster, RedisServer
-    from tests.servers.relay import PartialRelay
     from tests.servers.s3 import S3Server
+    from tests.servers.s3_relay import S3Relay
 
 # A new database costs a quarter of a second; emptying the one of this process costs a few milliseconds. A lock that
 # an earlier test left behind is an error within this time, and not a suite that hangs.
@@ -91,11 +91,11 @@ class Servers:
         return self._running.enter_context(start_s3())
 
     @cached_property
-    def partial_s3(self) -> PartialRelay:
+    def partial_s3(self) -> S3Relay:
         """The same server, answering parts as S3 does."""
-        from tests.servers.relay import PartialRelay
+        from tests.servers.s3_relay import S3Relay
 
-        return self._running.enter_context(PartialRelay(self.s3.port))
+        return self._running.enter_context(S3Relay(self.s3.port))
 
     @cached_property
     def _database(self) -> tuple[str, psycopg.Connection]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 from tests.backends import Servers
-from tests.hub.backup.load import Load
+from tests.hub.backup.backup_load import Load
 from tests.hub.hub_process import environment, running_hub
 from tests.markdown import blocks
 from tests.servers.s3 import S3Server

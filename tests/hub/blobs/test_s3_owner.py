@@ -11,8 +11,8 @@ from pathlib import Path
 import obstore
 import pytest
 from tests.backends import Servers
-from tests.servers.relay import PartialRelay
 from tests.servers.s3 import S3Server
+from tests.servers.s3_relay import S3Relay
 from tests.waiting import SECONDS_MAX
 
 from onceward.errors import StoreUnavailable
@@ -26,7 +26,7 @@ _REFUSED = b"HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 class Asker:
     """Asks for the owner in its own thread, one request at a time."""
 
-    def __init__(self, relay: PartialRelay, blobs: S3Blobs, mark: str) -> None:
+    def __init__(self, relay: S3Relay, blobs: S3Blobs, mark: str) -> None:
         self.mark = mark
         self.answer = self.refusal = ""
         self._moments: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -62,8 +62,8 @@ class Asker:
 
 
 @pytest.fixture
-def relays(s3_server: S3Server) -> Iterator[tuple[PartialRelay, PartialRelay]]:
-    with PartialRelay(s3_server.port) as one, PartialRelay(s3_server.port) as two:
+def relays(s3_server: S3Server) -> Iterator[tuple[S3Relay, S3Relay]]:
+    with S3Relay(s3_server.port) as one, S3Relay(s3_server.port) as two:
         yield one, two
 
 
@@ -71,7 +71,7 @@ def relays(s3_server: S3Server) -> Iterator[tuple[PartialRelay, PartialRelay]]:
 def opened(s3_server: S3Server, tmp_path: Path) -> Callable[..., list[S3Blobs]]:
     """Opens stores on the same new place, each through its own relay."""
 
-    def opened(*relays: PartialRelay) -> list[S3Blobs]:
+    def opened(*relays: S3Relay) -> list[S3Blobs]:
         url = s3_server.fresh_url("ENDPOINT")
         return [open_s3(url.replace("ENDPOINT", relay.endpoint), tmp_path) for relay in relays]
 
@@ -79,7 +79,7 @@ def opened(s3_server: S3Server, tmp_path: Path) -> Callable[..., list[S3Blobs]]:
 
 
 def test_a_single_process_becomes_the_owner_and_leaves_nothing_else(
-    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+    relays: tuple[S3Relay, S3Relay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     (blobs,) = opened(relays[0])
     asker = Asker(relays[0], blobs, "one")
@@ -91,7 +91,7 @@ def test_a_single_process_becomes_the_owner_and_leaves_nothing_else(
 
 
 def test_two_processes_that_ask_concurrently_never_both_become_the_owner(
-    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+    relays: tuple[S3Relay, S3Relay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     """The server ignores the condition. One makes some of its requests, then the other, then both the rest."""
     for first_steps, second_steps in itertools.product(range(1, STEPS + 1), repeat=2):
@@ -113,7 +113,7 @@ def test_two_processes_that_ask_concurrently_never_both_become_the_owner(
 
 
 def test_a_process_that_gives_up_leaves_the_mark_of_a_sibling(
-    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]], servers: Servers
+    relays: tuple[S3Relay, S3Relay], opened: Callable[..., list[S3Blobs]], servers: Servers
 ) -> None:
     """Two processes of one database, and one of another."""
     one, two, again = opened(*relays, servers.partial_s3)
@@ -136,7 +136,7 @@ def test_a_process_that_gives_up_leaves_the_mark_of_a_sibling(
 
 
 def test_a_process_killed_while_asking_blocks_only_other_databases(
-    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+    relays: tuple[S3Relay, S3Relay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     one, two = opened(*relays)
     killed = Asker(relays[0], one, "one")
@@ -151,7 +151,7 @@ def test_a_process_killed_while_asking_blocks_only_other_databases(
 
 
 def test_a_conditional_write_keeps_the_mark_of_a_process_that_does_not_ask(
-    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+    relays: tuple[S3Relay, S3Relay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     """An earlier version just writes its mark."""
     new, old = opened(*relays)
@@ -169,7 +169,7 @@ def test_a_conditional_write_keeps_the_mark_of_a_process_that_does_not_ask(
 
 
 def test_a_server_without_conditional_writes_is_used_without_them(
-    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+    relays: tuple[S3Relay, S3Relay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     blobs, other = opened(*relays)
     relays[0].hear = lambda head: (
@@ -181,7 +181,7 @@ def test_a_server_without_conditional_writes_is_used_without_them(
 
 
 def test_a_server_that_refuses_the_mark_has_no_owner(
-    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+    relays: tuple[S3Relay, S3Relay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     blobs, other = opened(*relays)
     relays[0].hear = lambda head: _REFUSED % b"403 Forbidden" if b"\r\nif-none-match: *\r\n" in head.lower() else b""

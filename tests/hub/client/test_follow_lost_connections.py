@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.hub.client.conftest import RunWithHub
-from tests.hub.client.flaky_proxy import FlakyProxy
+from tests.hub.client.connection_breaking_proxy import ConnectionBreakingProxy
 from tests.hub.hub_process import RunningHub, running_hub
 
 from onceward import errors
@@ -25,7 +25,7 @@ def test_a_stream_that_is_cut_repeatedly_misses_nothing(url: str, run_with_hub: 
 
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Cut")).topic
-        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
             following = far.follow(0, topic_id=topic.id)
             received = []
             for _ in range(8):

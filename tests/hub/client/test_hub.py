@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.hub.client.conftest import RunWithHub
-from tests.hub.client.flaky_proxy import FlakyProxy
+from tests.hub.client.connection_breaking_proxy import ConnectionBreakingProxy
 
 from onceward import errors
 from onceward.hub import topics
@@ -141,7 +141,7 @@ def test_a_call_with_the_same_key_happens_once(url: str, run_with_hub: RunWithHu
 def test_a_lost_response_is_requested_again_and_is_the_first_one(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Lost")).topic
-        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
             proxy.lose_answers = 2
             made = await far.post_message(topic.id, "ada", "hello")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.hub.client.conftest import RunWithHub
-from tests.hub.client.flaky_proxy import FlakyProxy
+from tests.hub.client.connection_breaking_proxy import ConnectionBreakingProxy
 
 from onceward import errors
 from onceward.hub import tasks
@@ -236,7 +236,7 @@ def test_a_cut_upload_is_sent_again_from_its_beginning(url: str, run_with_hub: R
 
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Cut")
-        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
 
             def progress(done: int, _total: int) -> None:
                 reported.append(done)
@@ -258,7 +258,7 @@ def test_a_cut_upload_is_sent_again_from_its_beginning(url: str, run_with_hub: R
 def test_a_lost_response_to_an_upload_is_requested_again(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Lost")
-        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
             proxy.lose_answers = 2
             made = await far.attach_file(task.id, io.BytesIO(b"x" * 100_000), "other")
 
@@ -275,7 +275,7 @@ def test_a_download_that_is_cut_repeatedly_is_resumed(url: str, run_with_hub: Ru
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Resumed")
         made = await hub.attach_file(task.id, io.BytesIO(content), "other")
-        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
             proxy.answer_bytes_max = 2 * 1024 * 1024
             done = await far.download(made.id, target)
 

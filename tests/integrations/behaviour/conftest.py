@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.fork_server import ForkServer
-from tests.integrations.behaviour.harness import ADAPTERS, AdapterName, AgentWorker
+from tests.integrations.behaviour.agent_worker import ADAPTERS, AdapterName, AgentWorker
 
 from onceward import open_ledger
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from fastmcp import Client, FastMCP
-from tests.integrations.behaviour.worker import RULE, Shop, run_worker
+from tests.integrations.behaviour.agent_process import RULE, Shop, run_worker
 
 from onceward import Ledger
 from onceward.integrations.fastmcp import OnceMiddleware

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.integrations.behaviour.harness import AdapterName, AgentWorker
+from tests.integrations.behaviour.agent_worker import AdapterName, AgentWorker
 
 Effects = Callable[[], list[str]]
 PAID = {"refunded": "42", "amount": 5}

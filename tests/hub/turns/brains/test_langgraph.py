@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import interrupt
-from tests.hub.turns.harness import TurnHarness, opened
+from tests.hub.turns.turn_harness import TurnHarness, opened
 from tests.waiting import SECONDS_MAX
 
 from onceward import errors

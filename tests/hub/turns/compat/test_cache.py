@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 import redis.asyncio
-from tests.tools.harness import ToolHarness
+from tests.tools.tool_harness import ToolHarness
 
 from onceward import Ledger, errors
 from onceward.hub.turns.compat.beat import BeatIdempotencyManager

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 
 import pytest
-from tests.hub.turns.harness import RecordingChannel, TurnHarness, opened
+from tests.hub.turns.turn_harness import RecordingChannel, TurnHarness, opened
 
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.execution.beat_claims import BEAT_TTL_SECONDS

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from tests.faults.fork_server import ForkServer
-from tests.hub.turns.harness import RecordingChannel, TurnHarness, echo, opened
-from tests.hub.turns.worker import ANSWER, WAYS, FileChannel, killed_after, say_all
+from tests.hub.turns.turn_harness import RecordingChannel, TurnHarness, echo, opened
+from tests.hub.turns.turn_process import ANSWER, WAYS, FileChannel, killed_after, say_all
 from tests.waiting import SECONDS_MAX, soon
 
 from onceward.hub.db.engine import Database
@@ -116,7 +116,7 @@ def test_a_run_that_stalled_after_any_step_can_do_nothing_once_another_has_conti
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[ForkServer]:
-    with closing(ForkServer("tests.hub.turns.worker")) as fork_server:
+    with closing(ForkServer("tests.hub.turns.turn_process")) as fork_server:
         yield fork_server
 
 

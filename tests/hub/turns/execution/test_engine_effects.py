@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from tests.hub.turns.harness import ManualClock, TurnHarness, opened
+from tests.hub.turns.turn_harness import ManualClock, TurnHarness, opened
 from tests.waiting import SECONDS_MAX
 
 from onceward.hub.db.engine import Database

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from tests.hub.turns.harness import BlockingBrain, RecordingChannel, TurnHarness, decides, echo, opened
+from tests.hub.turns.turn_harness import BlockingBrain, RecordingChannel, TurnHarness, decides, echo, opened
 from tests.waiting import SECONDS_MAX, soon
 
 from onceward.errors import NotDone, StoreUnavailable

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import defaultdict
 
-from tests.hub.turns.harness import ManualClock, TurnHarness, opened
+from tests.hub.turns.turn_harness import ManualClock, TurnHarness, opened
 
 from onceward.hub.db.engine import Database
 from onceward.ledger import Ledger

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.hub.turns.harness import BlockingBrain, ManualClock, TurnHarness, echo, opened
 from tests.hub.turns.statement_trace import StatementTrace
+from tests.hub.turns.turn_harness import BlockingBrain, ManualClock, TurnHarness, echo, opened
 from tests.waiting import SECONDS_MAX
 
 from onceward.errors import StoreClosed

@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from tests.hub.turns.harness import BlockingBrain, ManualClock, TurnHarness, decides, echo, opened
 from tests.hub.turns.intake.test_receive_duplicates import count
+from tests.hub.turns.turn_harness import BlockingBrain, ManualClock, TurnHarness, decides, echo, opened
 
 from onceward.errors import TooLarge, TooManyRequests
 from onceward.hub.db.engine import Database, open_database

@@ -1,7 +1,7 @@
 """A worker process with one agent framework: it calls one tool as ordered, and reports what the model sees.
 
 To add a framework, write a module with an `Adapter` (see `once_tool_adapter.py`), and add a line to `ADAPTERS` in
-`harness.py`.
+`agent_worker.py`.
 """
 
 from __future__ import annotations

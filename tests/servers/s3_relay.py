@@ -23,7 +23,7 @@ _PART = re.compile(rb"\r\ncontent-range:", re.IGNORECASE)
 Hear = Callable[[bytes], bytes]
 
 
-class PartialRelay:
+class S3Relay:
     """A relay with one request for each connection, which keeps it simple; clients reconnect."""
 
     def __init__(self, port: int, hear: Hear = lambda _: b"") -> None:

@@ -1,4 +1,4 @@
-"""A process that uploads and runs gc, to be raced and killed: `python -m tests.faults.tasks.worker ORDER …`.
+"""A process that uploads and runs gc, to be raced and killed: `python -m tests.faults.tasks.attachment_process ORDER …`.
 
 die DATABASE BLOBS SPOOLS                   at each point of gc and of an upload, a fork that is killed there
 die-and-collect DATABASE BLOBS SPOOLS       the same, with a complete gc and an audit after each
