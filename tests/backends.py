@@ -137,13 +137,13 @@ BACKENDS = {
     )
 }
 # One for each kind of store. A cluster is the same store on other ground; the contract covers it.
-FOUR = ("memory", "sqlite", "postgres", "redis")
+ONE_OF_EACH_KIND = ("memory", "sqlite", "postgres", "redis")
 # Valkey takes turns with Redis, so that each suite runs on both and takes no longer. `make test-backends` chooses one
 # server, and runs everything on it.
-CHOSEN = "ONCEWARD_REDIS" in os.environ
-ALL_KINDS = (*FOUR, "redis-cluster")
-IN_TURN = ("sqlite", "postgres", "redis", "redis-cluster" if CHOSEN else "valkey-cluster")
-PIPELINED = ("postgres", "redis" if CHOSEN else "valkey")
+IS_REDIS_CHOSEN = "ONCEWARD_REDIS" in os.environ
+ALL_KINDS = (*ONE_OF_EACH_KIND, "redis-cluster")
+PERSISTENT_KINDS = ("sqlite", "postgres", "redis", "redis-cluster" if IS_REDIS_CHOSEN else "valkey-cluster")
+PIPELINED = ("postgres", "redis" if IS_REDIS_CHOSEN else "valkey")
 
 
 class Opener:

@@ -155,7 +155,7 @@ def keyed(hub: RunningHub, number: int) -> int:
     return httpx.post(f"{hub.url}/v1/tasks", json=body, headers=headers, timeout=30.0).status_code
 
 
-def other_version(folder: Path) -> dict[str, str]:
+def environment_of_other_version(folder: Path) -> dict[str, str]:
     """Return the environment of a hub that takes itself for another version: its package metadata says so."""
     metadata = folder / "onceward-9.9.9.dist-info"
     metadata.mkdir(parents=True)
@@ -201,7 +201,9 @@ def run(folder: Path, stack: ExitStack) -> int:
         return 1
     print("onceward: a healthy hub fires nothing", flush=True)
 
-    other = stack.enter_context(started_hub(data_dir=folder / "other", env=other_version(folder / "package")))
+    other = stack.enter_context(
+        started_hub(data_dir=folder / "other", env=environment_of_other_version(folder / "package"))
+    )
     other.url = other.wait_for_line(r"onceward: listening on (https?://\S+)")[1]
     lost = stack.enter_context(running_hub(data_dir=folder / "lost", args=("--ledger", DEAD), env=own))
     shop = free_port()

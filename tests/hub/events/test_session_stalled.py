@@ -148,8 +148,8 @@ def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Databas
 def test_a_client_that_never_reads_again_is_removed_from_the_feed(
     database: Database, kind: str, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for moment in ("events.websocket._CLOSE", "events.sse._CLOSE", "server.websocket_protocol._CUT"):
-        monkeypatch.setattr(f"onceward.hub.{moment}_SECONDS", 0.1)
+    for setting in ("events.websocket._CLOSE", "events.sse._CLOSE", "server.websocket_protocol._CUT"):
+        monkeypatch.setattr(f"onceward.hub.{setting}_SECONDS", 0.1)
     write(database, new(400, size=8_000))
 
     async def follow(server: FeedServer) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.hub.hub_process import SERVE, RunningHub, running_hub
-from tests.hub.server.raw_http import filled
+from tests.hub.server.raw_http import folder_with_database
 from tests.waiting import until
 
 # The soft limit of the hub's process, and what is left of it for connections.
@@ -34,7 +34,7 @@ LIST = b"GET /api/v1/topics HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     limited = ("sh", "-c", f'ulimit -Sn {DESCRIPTORS}; exec "$@"', "sh", *SERVE)
     env = {"ONCEWARD_HUB__HEAD_SECONDS": f"{HEAD_SECONDS}"}
-    folder = filled(tmp_path_factory.mktemp("limits") / "data")
+    folder = folder_with_database(tmp_path_factory.mktemp("limits") / "data")
     with running_hub(data_dir=folder, env=env, command=limited) as hub:
         yield hub
 

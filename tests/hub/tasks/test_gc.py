@@ -317,8 +317,8 @@ def test_a_row_that_cannot_be_deleted_does_not_keep_the_others(attachment_store:
             attachment_store.delete(attachment_store.attach(b"garbage %d" % number).id)
         # First all of them together, then one of them alone.
         with (
-            at_statement(attachment_store.database, "DELETE FROM blobs", act, moment="before"),
-            at_statement(attachment_store.database, "DELETE FROM blobs", act, moment="before"),
+            at_statement(attachment_store.database, "DELETE FROM blobs", act, point="before"),
+            at_statement(attachment_store.database, "DELETE FROM blobs", act, point="before"),
         ):
             found = attachment_store.collect()
         assert (found.candidate_count, found.deleted_count, found.failed_count) == (5, 4, failed)

@@ -28,11 +28,11 @@ WORDS = st.text(LETTERS | st.sampled_from(' ,;:"()<>@[]\\\\=?_'), max_size=60)
 SUBJECTS = st.builds("{}{}".format, st.sampled_from(["", "Re: ", "[News] ", "Fwd: RE: "]), WORDS)
 TEXTS = st.lists(st.text(LETTERS, max_size=100), max_size=5).map(lambda lines: "\n".join(["Hello", *lines]))
 IDS = st.from_regex(r"[a-z0-9.]{1,20}@[a-z]{1,10}\.example", fullmatch=True)
-MOMENTS = st.datetimes(
+TIMESTAMPS = st.datetimes(
     datetime.datetime(1990, 1, 1),  # noqa: DTZ001  # the zone is drawn beside it
     datetime.datetime(2037, 1, 1),  # noqa: DTZ001
     timezones=st.integers(-14 * 60, 14 * 60).map(lambda by: datetime.timezone(datetime.timedelta(minutes=by))),
-).map(lambda moment: moment.replace(microsecond=0))
+).map(lambda timestamp: timestamp.replace(microsecond=0))
 POLICIES = st.sampled_from([email.policy.default, email.policy.SMTP, email.policy.SMTPUTF8])
 
 
@@ -40,12 +40,12 @@ POLICIES = st.sampled_from([email.policy.default, email.policy.SMTP, email.polic
 def written(draw: st.DrawFn) -> tuple[EmailMessage, dict[str, Json]]:
     """Draw a mail as Python writes it, and the same mail in its parsed form."""
     sender = Address(draw(WORDS).strip(), draw(st.sampled_from(["ann", "Bob.C"])), "example.com")
-    subject, text, message_id, moment = draw(SUBJECTS), draw(TEXTS), draw(IDS), draw(MOMENTS)
+    subject, text, message_id, timestamp = draw(SUBJECTS), draw(TEXTS), draw(IDS), draw(TIMESTAMPS)
     mail = EmailMessage()
     mail["From"] = sender
     mail["Subject"] = subject
     mail["Message-ID"] = f"<{message_id}>"
-    mail["Date"] = format_datetime(moment)
+    mail["Date"] = format_datetime(timestamp)
     mail.set_content(text, cte=draw(st.sampled_from(["quoted-printable", "base64", "8bit"])))
     if draw(st.booleans()):
         mail.add_alternative("<p>markup</p>", subtype="html")
@@ -55,7 +55,7 @@ def written(draw: st.DrawFn) -> tuple[EmailMessage, dict[str, Json]]:
         "raw_text": text,
         "from": str(sender),
         "subject": subject,
-        "source": {"message_id": message_id, "date": moment.isoformat()},
+        "source": {"message_id": message_id, "date": timestamp.isoformat()},
     }
     return mail, form
 

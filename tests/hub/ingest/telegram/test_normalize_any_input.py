@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.hub.ingest.telegram.entry_checks import COLUMNS
-from tests.hub.ingest.telegram.message_forms import MEDIA, Part, Written, exported, live
+from tests.hub.ingest.telegram.message_forms import MEDIA, Part, SampleMessage, bot_api_form, export_form
 
 from onceward.core.json_text import compact, has_nul
 from onceward.errors import InvalidInput
@@ -33,7 +33,7 @@ values = st.recursive(
     max_leaves=8,
 )
 
-WRITTEN = Written(
+SAMPLE = SampleMessage(
     (Part("🙂 "), Part("https://a.example/", "link"), Part(" or "), Part("here", "text_link", "https://b.example/")),
     edited=1_700_000_060,
     last_name="L",
@@ -93,13 +93,13 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 LIVE: list[dict[str, Any]] = [
     FORM,
-    {"update_id": 1, "message": live(WRITTEN), "content_type": "link"},
-    live(Written(())) | RICH | SENDER,
-    *(live(Written((Part("a"),), media=kind)) for kind in MEDIA),
+    {"update_id": 1, "message": bot_api_form(SAMPLE), "content_type": "link"},
+    bot_api_form(SampleMessage(())) | RICH | SENDER,
+    *(bot_api_form(SampleMessage((Part("a"),), media=kind)) for kind in MEDIA),
 ]
 EXPORTED: list[dict[str, Any]] = [
-    dict(zip(("chat", "message"), exported(written), strict=True))
-    for written in (WRITTEN, *(Written((), media=kind) for kind in MEDIA))
+    dict(zip(("chat", "message"), export_form(sample), strict=True))
+    for sample in (SAMPLE, *(SampleMessage((), media=kind) for kind in MEDIA))
 ]
 EXPORTED.append({"chat": {"type": "bot_chat", "id": 1}, "message": {"id": 1} | RICH})
 
