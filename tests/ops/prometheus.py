@@ -150,7 +150,7 @@ def open_stream(hub: RunningHub, stack: ExitStack) -> int:
     return response.status_code
 
 
-def keyed(hub: RunningHub, number: int) -> int:
+def post_keyed_task(hub: RunningHub, number: int) -> int:
     body, headers = {"id": f"t{number}", "title": "A task"}, {"Idempotency-Key": f"k{number}"}
     return httpx.post(f"{hub.url}/v1/tasks", json=body, headers=headers, timeout=30.0).status_code
 
@@ -191,7 +191,7 @@ def run(folder: Path, stack: ExitStack) -> int:
         seen: set[str] = set()
         deadline = time.monotonic() + HEALTHY_SECONDS
         while time.monotonic() < deadline:
-            keyed(busy, int(time.monotonic()))
+            post_keyed_task(busy, int(time.monotonic()))
             # Before the first scrapes, a metric is absent for what would be minutes.
             seen = seen | firing(url) if time.monotonic() > deadline - HEALTHY_SECONDS / 2 else set()
             time.sleep(0.5)
@@ -221,7 +221,7 @@ def run(folder: Path, stack: ExitStack) -> int:
         load.start(lambda: chat(busy, "fail", f"f{next(counter)}"), 0.5)
         # A request waits for the ledger before it is refused. Of all responses of the job, 5 % must be errors.
         for _ in range(10):
-            load.start(lambda: keyed(lost, next(counter)), 0.1)
+            load.start(lambda: post_keyed_task(lost, next(counter)), 0.1)
         load.start(send_unprotected_request, 0.5)
         missing = wait_for(ALERTS - {"OncewardHubDown", "OncewardTurnsWait"}, [url, alone])
         # From here on, no other turn gets a worker.

@@ -21,11 +21,11 @@ ETAG = f'"sha256-{hashlib.sha256(CONTENT).hexdigest()}"'
 HALF = len(CONTENT) // 2
 
 
-def whole(etag: str = ETAG, size: int = len(CONTENT)) -> bytes:
+def whole_head(etag: str = ETAG, size: int = len(CONTENT)) -> bytes:
     return head("HTTP/1.1 200 OK", f"Content-Length: {size}", f"ETag: {etag}")
 
 
-def part(start: int, etag: str = ETAG) -> bytes:
+def part_head(start: int, etag: str = ETAG) -> bytes:
     size = len(CONTENT)
     lines = f"Content-Length: {size - start}", f"Content-Range: bytes {start}-{size - 1}/{size}", f"ETag: {etag}"
     return head("HTTP/1.1 206 Partial Content", *lines)
@@ -48,27 +48,35 @@ def download(run_with_hub: RunWithHub, *steps: Step, transfer_seconds: float = 6
 @pytest.mark.parametrize(
     "rest",
     [
-        Cut(part(HALF) + CONTENT[HALF:]),
-        Cut(part(HALF - 10) + CONTENT[HALF - 10 :]),
-        Cut(whole() + CONTENT),
+        Cut(part_head(HALF) + CONTENT[HALF:]),
+        Cut(part_head(HALF - 10) + CONTENT[HALF - 10 :]),
+        Cut(whole_head() + CONTENT),
     ],
     ids=["from-there", "from-earlier", "from-the-beginning"],
 )
 def test_a_cut_download_continues_whatever_range_is_sent(rest: Cut, run_with_hub: RunWithHub) -> None:
-    assert download(run_with_hub, Cut(whole() + CONTENT[:HALF]), rest) == (CONTENT, [None, f"bytes={HALF}-"])
+    assert download(run_with_hub, Cut(whole_head() + CONTENT[:HALF]), rest) == (CONTENT, [None, f"bytes={HALF}-"])
 
 
 def test_a_hub_that_is_down_during_a_download_is_waited_for(run_with_hub: RunWithHub) -> None:
-    steps: list[Step] = [Cut(whole() + CONTENT[:HALF]), ScriptedResponse(503), Cut(), Cut(part(HALF) + CONTENT[HALF:])]
+    steps: list[Step] = [
+        Cut(whole_head() + CONTENT[:HALF]),
+        ScriptedResponse(503),
+        Cut(),
+        Cut(part_head(HALF) + CONTENT[HALF:]),
+    ]
 
     assert download(run_with_hub, *steps)[0] == CONTENT
 
 
 WRONG: dict[str, list[Step]] = {
-    "other bytes": [Cut(whole() + bytes(len(CONTENT)))],
-    "other content meanwhile": [Cut(whole() + CONTENT[:HALF]), Cut(part(HALF, '"sha256-0"') + CONTENT[HALF:])],
-    "another size meanwhile": [Cut(whole() + CONTENT[:HALF]), Cut(whole(size=HALF) + CONTENT[:HALF])],
-    "a part from behind": [Cut(whole() + CONTENT[:HALF]), Cut(part(HALF + 1) + CONTENT[HALF + 1 :])],
+    "other bytes": [Cut(whole_head() + bytes(len(CONTENT)))],
+    "other content meanwhile": [
+        Cut(whole_head() + CONTENT[:HALF]),
+        Cut(part_head(HALF, '"sha256-0"') + CONTENT[HALF:]),
+    ],
+    "another size meanwhile": [Cut(whole_head() + CONTENT[:HALF]), Cut(whole_head(size=HALF) + CONTENT[:HALF])],
+    "a part from behind": [Cut(whole_head() + CONTENT[:HALF]), Cut(part_head(HALF + 1) + CONTENT[HALF + 1 :])],
     "no tag": [Cut(head("HTTP/1.1 200 OK", f"Content-Length: {len(CONTENT)}") + CONTENT)],
     "a page": [ScriptedResponse(200, {"Content-Type": "text/html"}, b"<html>")],
 }
@@ -91,7 +99,7 @@ def test_a_connection_that_keeps_breaking_is_given_up(run_with_hub: RunWithHub, 
     async def use(hub: Hub) -> Downloaded:
         return await hub.download("at-1", tmp_path / "got")
 
-    with scripted(*[Cut(whole() + CONTENT[:HALF])] * 50) as server, pytest.raises(errors.HubUnavailable):
+    with scripted(*[Cut(whole_head() + CONTENT[:HALF])] * 50) as server, pytest.raises(errors.HubUnavailable):
         run_with_hub(server.url, use, transfer_seconds=0.2)
 
     assert list(tmp_path.iterdir()) == []
@@ -107,7 +115,7 @@ def test_a_closed_client_ends_a_transfer(tmp_path: Path) -> None:
         except errors.StoreClosed as error:
             raised.append(error)
 
-    with scripted(Cut(whole() + CONTENT[:HALF]), *[ScriptedResponse(503)] * 50) as server:
+    with scripted(Cut(whole_head() + CONTENT[:HALF]), *[ScriptedResponse(503)] * 50) as server:
         hub = BlockingHub(server.url)
         fetching = threading.Thread(target=fetch)
         fetching.start()

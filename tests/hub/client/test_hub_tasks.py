@@ -47,7 +47,7 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def fetched(hub: Hub, attachment: TaskAttachment) -> bytes:
+async def downloaded_bytes(hub: Hub, attachment: TaskAttachment) -> bytes:
     file = io.BytesIO()
     done = await hub.download(attachment.id, file)
     assert (done.size_bytes, done.sha256) == (attachment.size_bytes, attachment.sha256)
@@ -113,7 +113,7 @@ def test_all_fields_of_an_uploaded_file_come_back(url: str, run_with_hub: RunWit
         assert reported == [(len(CONTENT), len(CONTENT))]
         assert await hub.attachment(made.id) == made
         assert await hub.task_attachments(task.id) == [made]
-        assert await fetched(hub, made) == CONTENT
+        assert await downloaded_bytes(hub, made) == CONTENT
 
     run_with_hub(url, use)
 
@@ -151,7 +151,7 @@ def test_a_download_has_the_same_bytes(
             made = await hub.attach_file(task.id, sources[how], "other")  # type: ignore[arg-type]  # a file by what it does
 
         assert made.filename == ("content.bin" if how in {"path", "file"} else None)
-        assert await fetched(hub, made) == content
+        assert await downloaded_bytes(hub, made) == content
 
     run_with_hub(url, use)
 

@@ -88,7 +88,7 @@ def test_a_client_whose_machine_is_gone_is_noticed_within_minutes() -> None:
 # Refusals at the start.
 
 
-def never(config: Config) -> object:
+def unexpected_start(config: Config) -> object:
     raise AssertionError(f"it was not refused: {config}")
 
 
@@ -96,7 +96,7 @@ def refusal(kind: type[Exception], data_dir: Path, **hub: str | int) -> str:
     settings = HubSettings(**{"data_dir": str(data_dir), "port": 0, **hub})  # type: ignore[arg-type]
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(kind) as caught:
-        serving.serve(Config(hub=settings), never)
+        serving.serve(Config(hub=settings), unexpected_start)
     assert signal.getsignal(signal.SIGTERM) is before
     return str(caught.value)
 

@@ -89,10 +89,10 @@ def report(value: Mapping[str, Any]) -> None:
 
 def run_worker(adapters: Mapping[str, type[Adapter]], name: str, database: str, effects: str) -> None:
     """Obey orders from the standard input until it ends."""
-    asyncio.run(_obey(adapters[name], database, Path(effects)))
+    asyncio.run(_follow_orders(adapters[name], database, Path(effects)))
 
 
-async def _obey(kind: type[Adapter], database: str, effects: Path) -> None:
+async def _follow_orders(kind: type[Adapter], database: str, effects: Path) -> None:
     broken = FaultyStore(SqliteStore(database))
     with Ledger(SqliteStore(database), wait_seconds=20) as ledger, Ledger(broken, patience_seconds=0) as broken_ledger:
         while line := await asyncio.to_thread(sys.stdin.readline):

@@ -73,7 +73,7 @@ class SyncAgent(AsyncAgent):
         return seen(await asyncio.to_thread(invoke, {"messages": [("user", "refund it")]}, config), call_id)
 
 
-class Node:
+class ToolNodeAdapter:
     def __init__(self, ledger: Ledger, shop: Shop) -> None:
         node = ToolNode(
             [refund_tool(shop)],
@@ -91,5 +91,5 @@ class Node:
         return seen(await self.graph.ainvoke({"messages": [calls(arguments, call_id)]}, config), call_id)
 
 
-_ADAPTERS: dict[str, type[Adapter]] = {"agent": AsyncAgent, "agent-sync": SyncAgent, "tool-node": Node}
+_ADAPTERS: dict[str, type[Adapter]] = {"agent": AsyncAgent, "agent-sync": SyncAgent, "tool-node": ToolNodeAdapter}
 main = functools.partial(run_worker, _ADAPTERS)

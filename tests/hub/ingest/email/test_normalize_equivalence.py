@@ -37,7 +37,7 @@ POLICIES = st.sampled_from([email.policy.default, email.policy.SMTP, email.polic
 
 
 @st.composite
-def written(draw: st.DrawFn) -> tuple[EmailMessage, dict[str, Json]]:
+def mails(draw: st.DrawFn) -> tuple[EmailMessage, dict[str, Json]]:
     """Draw a mail as Python writes it, and the same mail in its parsed form."""
     sender = Address(draw(WORDS).strip(), draw(st.sampled_from(["ann", "Bob.C"])), "example.com")
     subject, text, message_id, timestamp = draw(SUBJECTS), draw(TEXTS), draw(IDS), draw(TIMESTAMPS)
@@ -60,7 +60,7 @@ def written(draw: st.DrawFn) -> tuple[EmailMessage, dict[str, Json]]:
     return mail, form
 
 
-def is_written_right(raw: bytes, subject: str) -> bool:
+def python_reads_back(raw: bytes, subject: str) -> bool:
     """Return whether Python itself reads the subject that it wrote.
 
     Its writer loses a space that it folds between two encoded words: a reader drops white space there (RFC 2047, 6.2).
@@ -73,14 +73,14 @@ def keys(payload: Payload) -> list[Json]:
     return [payload[name] for name in KEYS]
 
 
-@given(written(), POLICIES, st.sampled_from(["newsletter", "correspondence", None]))
+@given(mails(), POLICIES, st.sampled_from(["newsletter", "correspondence", None]))
 def test_a_raw_mail_and_its_parsed_form_have_the_same_keys(
     mail: tuple[EmailMessage, dict[str, Json]], policy: email.policy.EmailPolicy, content_type: str | None
 ) -> None:
     message, form = mail
     assume(content_type == "newsletter" or subject_base(cast("str", form["subject"])))
     raw = message.as_bytes(policy=policy)
-    assume(is_written_right(raw, cast("str", form["subject"])))
+    assume(python_reads_back(raw, cast("str", form["subject"])))
 
     of_raw = normalize_mail(raw, content_type=content_type)
     of_form = normalize_email({**form, "content_type": content_type})
@@ -91,7 +91,7 @@ def test_a_raw_mail_and_its_parsed_form_have_the_same_keys(
     assert metadata(of_raw).get("source_time") == metadata(of_form).get("source_time")
 
 
-@given(written(), POLICIES)
+@given(mails(), POLICIES)
 def test_attachments_are_those_that_the_standard_library_finds(
     mail: tuple[EmailMessage, dict[str, Json]], policy: email.policy.EmailPolicy
 ) -> None:

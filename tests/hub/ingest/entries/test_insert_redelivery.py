@@ -94,8 +94,8 @@ def test_a_normalizer_omits_fields_that_the_message_does_not_have(form: str) -> 
     payload = FORMS[form](1)
 
     assert payload.keys() >= KEY_FIELDS | {"source", "content_type", "metadata", "reasons"}
-    assert nothing_in(payload) <= KEY_FIELDS
-    assert nothing_in(metadata(payload)) == set()
+    assert empty_fields(payload) <= KEY_FIELDS
+    assert empty_fields(metadata(payload)) == set()
     assert ("content_hash" in payload) is ("clean_text" in payload) is ("capture_text" in payload)
 
 
@@ -304,16 +304,16 @@ def test_no_sequence_of_deliveries_turns_a_value_into_null(
     rows = [result.row or {} for result in results]
     assert len({row["id"] for row in rows}) == 1
     for before, after, (_, own, own_metadata) in zip(rows[:-1], rows[1:], sequence[1:], strict=True):
-        assert lost(before, after) <= nothing_in(own)
-        assert lost(metadata(before), metadata(after)) <= nothing_in(own_metadata)
+        assert lost_fields(before, after) <= empty_fields(own)
+        assert lost_fields(metadata(before), metadata(after)) <= empty_fields(own_metadata)
 
 
-def lost(before: Mapping[str, Json], after: Mapping[str, Json]) -> set[str]:
+def lost_fields(before: Mapping[str, Json], after: Mapping[str, Json]) -> set[str]:
     """Return the fields that have lost their value: null, or an empty text or list."""
     return {name for name, value in before.items() if value not in (None, "", []) and after.get(name) in (None, "", [])}
 
 
-def nothing_in(values: Mapping[str, Json]) -> set[str]:
+def empty_fields(values: Mapping[str, Json]) -> set[str]:
     return {name for name, value in values.items() if value in (None, "", [])}
 
 

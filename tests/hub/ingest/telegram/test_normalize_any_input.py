@@ -54,7 +54,7 @@ RICH = {"rich_message": {"blocks": [{"type": "list", "items": [{"blocks": [{"typ
 SENDER = {"sender_chat": {"id": -5, "title": "News"}, "author_signature": "Ada", "from": None}
 
 
-def whole(payload: dict[str, Any] | None) -> None:
+def check_storable(payload: dict[str, Any] | None) -> None:
     """Check that both databases can store an entry."""
     if payload is None:
         return
@@ -68,10 +68,10 @@ def whole(payload: dict[str, Any] | None) -> None:
     assert all(payload["reasons"])
 
 
-def tried(normalize: Callable[..., dict[str, Any] | None], *sent: Any) -> None:
+def check_normalize(normalize: Callable[..., dict[str, Any] | None], *sent: Any) -> None:
     before = copy.deepcopy(sent)
     try:
-        whole(normalize(*sent))
+        check_storable(normalize(*sent))
     except InvalidInput as refusal:
         assert str(refusal)  # noqa: PT017  # either way it is an answer
     assert sent == before, "what was sent is left as it was"
@@ -106,20 +106,20 @@ EXPORTED.append({"chat": {"type": "bot_chat", "id": 1}, "message": {"id": 1} | R
 
 @given(sent=values)
 def test_any_json_is_an_entry_or_refused(sent: Any) -> None:
-    tried(normalize_telegram, sent)
-    tried(normalize_exported, sent, sent)
+    check_normalize(normalize_telegram, sent)
+    check_normalize(normalize_exported, sent, sent)
 
 
 @pytest.mark.parametrize("number", range(len(LIVE)))
 def test_every_field_of_a_message_may_hold_anything(number: int) -> None:
-    assert_any_value(LIVE[number], lambda sent: tried(normalize_telegram, sent))
+    assert_any_value(LIVE[number], lambda sent: check_normalize(normalize_telegram, sent))
 
 
 @pytest.mark.parametrize("number", range(len(EXPORTED)))
 def test_every_field_of_an_exported_message_may_hold_anything(number: int) -> None:
     def normalize(sent: Any) -> None:
         chat, message = (sent.get("chat"), sent.get("message")) if isinstance(sent, dict) else (sent, sent)
-        tried(normalize_exported, chat, message)
+        check_normalize(normalize_exported, chat, message)
 
     assert_any_value(EXPORTED[number], normalize)
 
@@ -144,4 +144,4 @@ def test_two_fields_may_hold_anything_at_once(data: st.DataObject) -> None:
     for _ in range(2):
         sent = replaced(sent, data.draw(st.sampled_from(places(sent))), data.draw(values))
 
-    tried(normalize_telegram, sent)
+    check_normalize(normalize_telegram, sent)
