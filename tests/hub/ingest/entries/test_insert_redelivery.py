@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.hub.ingest.backfill.sample_archives import file, mbox
+from tests.hub.ingest.backfill.message_archives import file, mbox
 from tests.hub.ingest.entries.payloads import events, stored, thought
 from tests.hub.ingest.telegram.message_forms import MEDIA, Part, SampleMessage, bot_api_form, export_form
 
