@@ -40,7 +40,7 @@ gc.disable()
 
 # Fixtures that need a server, and words in the ids of tests that run on one.
 SERVER_FIXTURES = frozenset({
-    "postgres_server", "redis_server", "redis_cluster", "s3_server", "other_s3_server", "lending"
+    "postgres_server", "redis_server", "redis_cluster", "s3_server", "other_s3_server", "database_pool"
 })  # fmt: skip
 SERVER_WORDS = ("postgres", "redis", "valkey", "s3")
 
