@@ -157,7 +157,7 @@ test-profiles: $(STAMP) ## Run the conformance tables of all profiles, and all w
 	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour/test_profiles.py tests/http/behaviour/test_webhooks.py tests/http/behaviour/test_retrying_clients.py
 
 console-screenshots: $(STAMP) system-packages ## Save pictures of every page of the console to console-screenshots/ (needs Chromium).
-	@ONCEWARD_SCREENSHOTS=$(CURDIR)/console-screenshots $(BIN)/python -m pytest -q tests/hub/console/test_console.py
+	@ONCEWARD_SCREENSHOTS=$(CURDIR)/console-screenshots $(BIN)/python -m pytest -q tests/hub/console/test_pages_in_browser.py
 
 simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
@@ -191,7 +191,7 @@ test-pythons: ## Run all tests on each of PYTHONS, by default 3.11 to 3.14; a mi
 	done
 
 audit: $(STAMP) ## Check every pinned package for known vulnerabilities; fails if one cannot be checked (make audit ADVISORIES=folder).
-	@$(BIN)/python -m tests.audit $(if $(ADVISORIES),--advisories "$(ADVISORIES)")
+	@$(BIN)/python -m tests.advisories $(if $(ADVISORIES),--advisories "$(ADVISORIES)")
 
 fuzz: $(STAMP) ## Send mutated bytes to every parser of external input (make fuzz SECONDS=10 for each, TARGET=name for one).
 	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),10) $(TARGET)

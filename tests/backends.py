@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tests.servers.pgbouncer import Pgbouncer
     from tests.servers.postgres import PostgresServer
     from tests.servers.redis import RedisCluster, RedisServer
-    from tests.servers.relay import PartialRelay
     from tests.servers.s3 import S3Server
+    from tests.servers.s3_relay import S3Relay
 
 # A new database costs a quarter of a second; emptying the one of this process costs a few milliseconds. A lock that
 # an earlier test left behind is an error within this time, and not a suite that hangs.
@@ -91,11 +91,11 @@ class Servers:
         return self._running.enter_context(start_s3())
 
     @cached_property
-    def partial_s3(self) -> PartialRelay:
+    def partial_s3(self) -> S3Relay:
         """The same server, answering parts as S3 does."""
-        from tests.servers.relay import PartialRelay
+        from tests.servers.s3_relay import S3Relay
 
-        return self._running.enter_context(PartialRelay(self.s3.port))
+        return self._running.enter_context(S3Relay(self.s3.port))
 
     @cached_property
     def _database(self) -> tuple[str, psycopg.Connection]:
@@ -137,13 +137,13 @@ BACKENDS = {
     )
 }
 # One for each kind of store. A cluster is the same store on other ground; the contract covers it.
-FOUR = ("memory", "sqlite", "postgres", "redis")
+ONE_OF_EACH_KIND = ("memory", "sqlite", "postgres", "redis")
 # Valkey takes turns with Redis, so that each suite runs on both and takes no longer. `make test-backends` chooses one
 # server, and runs everything on it.
-CHOSEN = "ONCEWARD_REDIS" in os.environ
-ALL_KINDS = (*FOUR, "redis-cluster")
-IN_TURN = ("sqlite", "postgres", "redis", "redis-cluster" if CHOSEN else "valkey-cluster")
-PIPELINED = ("postgres", "redis" if CHOSEN else "valkey")
+IS_REDIS_CHOSEN = "ONCEWARD_REDIS" in os.environ
+ALL_KINDS = (*ONE_OF_EACH_KIND, "redis-cluster")
+PERSISTENT_KINDS = ("sqlite", "postgres", "redis", "redis-cluster" if IS_REDIS_CHOSEN else "valkey-cluster")
+PIPELINED = ("postgres", "redis" if IS_REDIS_CHOSEN else "valkey")
 
 
 class Opener:

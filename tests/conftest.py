@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from _pytest.nodeid import coerce_node_id
 from hypothesis import HealthCheck, settings
-from tests.backends import BACKENDS, FOUR, Backend, Opener, Servers
+from tests.backends import BACKENDS, ONE_OF_EACH_KIND, Backend, Opener, Servers
 from tests.forked_python import FOLDER
 
 from onceward.testing import PinnedClock
@@ -40,7 +40,7 @@ gc.disable()
 
 # Fixtures that need a server, and words in the ids of tests that run on one.
 SERVER_FIXTURES = frozenset({
-    "postgres_server", "redis_server", "redis_cluster", "s3_server", "other_s3_server", "lending"
+    "postgres_server", "redis_server", "redis_cluster", "s3_server", "other_s3_server", "database_pool"
 })  # fmt: skip
 SERVER_WORDS = ("postgres", "redis", "valkey", "s3")
 
@@ -107,7 +107,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """An example with half a character in it can be told: workers send only what UTF-8 can say."""
+    """Escape lone surrogates in captured output: workers send UTF-8."""
     del item, call
     report = yield
     report.sections = [(title, text.encode("utf-8", "backslashreplace").decode()) for title, text in report.sections]
@@ -120,7 +120,7 @@ def servers() -> Iterator[Servers]:
         yield servers
 
 
-@pytest.fixture(params=FOUR)
+@pytest.fixture(params=ONE_OF_EACH_KIND)
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Each of the four in turn. A test may choose others: `@pytest.mark.parametrize("backend", …, indirect=True)`."""
     return BACKENDS[request.param]

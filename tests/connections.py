@@ -34,7 +34,7 @@ class Transaction(Protocol):
 
 
 @dataclass
-class Plain:
+class ConnectionTransaction:
     """A transaction on a connection whose methods return values or awaitables; both are waited for."""
 
     connection: Any
@@ -42,23 +42,23 @@ class Plain:
     begun: Any = None  # the transaction, if it is not ended through its connection
 
     async def pay(self, order_id: str) -> None:
-        await _maybe(self.insert(order_id))
+        await _await_if_needed(self.insert(order_id))
 
     async def bind(self, claim: CurrentClaim) -> Bound[Any]:
         bound = claim.bind(self.connection)
         return await bound if bound.is_async else bound
 
     async def settle(self, bound: Bound[Any], value: object) -> None:
-        await _maybe(bound.settle(value))
+        await _await_if_needed(bound.settle(value))
 
     async def commit(self) -> None:
-        await _maybe((self.begun or self.connection).commit())
+        await _await_if_needed((self.begun or self.connection).commit())
 
     async def rollback(self) -> None:
-        await _maybe((self.begun or self.connection).rollback())
+        await _await_if_needed((self.begun or self.connection).rollback())
 
 
-async def _maybe(result: object) -> None:
+async def _await_if_needed(result: object) -> None:
     if isinstance(result, Awaitable):
         await result
 
@@ -70,7 +70,9 @@ Opened = Callable[[str], Any]
 async def of_sqlite3(url: str) -> AsyncIterator[Transaction]:
     connection = sqlite3.connect(url.removeprefix("sqlite:///"))
     try:
-        yield Plain(connection, lambda order: connection.execute("INSERT INTO payments VALUES (?)", (order,)))
+        yield ConnectionTransaction(
+            connection, lambda order: connection.execute("INSERT INTO payments VALUES (?)", (order,))
+        )
     finally:
         connection.close()
 
@@ -79,7 +81,9 @@ async def of_sqlite3(url: str) -> AsyncIterator[Transaction]:
 async def of_sqlite3_without_implicit_transactions(url: str) -> AsyncIterator[Transaction]:
     connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
     try:
-        yield Plain(connection, lambda order: connection.execute("INSERT INTO payments VALUES (?)", (order,)))
+        yield ConnectionTransaction(
+            connection, lambda order: connection.execute("INSERT INTO payments VALUES (?)", (order,))
+        )
     finally:
         connection.close()
 
@@ -87,13 +91,17 @@ async def of_sqlite3_without_implicit_transactions(url: str) -> AsyncIterator[Tr
 @asynccontextmanager
 async def of_psycopg(url: str) -> AsyncIterator[Transaction]:
     with psycopg.connect(url) as connection:
-        yield Plain(connection, lambda order: connection.execute("INSERT INTO payments VALUES (%s)", (order,)))
+        yield ConnectionTransaction(
+            connection, lambda order: connection.execute("INSERT INTO payments VALUES (%s)", (order,))
+        )
 
 
 @asynccontextmanager
 async def of_psycopg_async(url: str) -> AsyncIterator[Transaction]:
     async with await psycopg.AsyncConnection.connect(url) as connection:
-        yield Plain(connection, lambda order: connection.execute("INSERT INTO payments VALUES (%s)", (order,)))
+        yield ConnectionTransaction(
+            connection, lambda order: connection.execute("INSERT INTO payments VALUES (%s)", (order,))
+        )
 
 
 INSERT = sqlalchemy.text("INSERT INTO payments VALUES (:order_id)")
@@ -111,21 +119,21 @@ def _async_url(url: str) -> str:
 async def of_sqlalchemy(url: str) -> AsyncIterator[Transaction]:
     engine = sqlalchemy.create_engine(_sync_url(url), poolclass=sqlalchemy.NullPool)
     with engine.connect() as connection:
-        yield Plain(connection, lambda order: connection.execute(INSERT, {"order_id": order}))
+        yield ConnectionTransaction(connection, lambda order: connection.execute(INSERT, {"order_id": order}))
 
 
 @asynccontextmanager
 async def of_sqlalchemy_session(url: str) -> AsyncIterator[Transaction]:
     engine = sqlalchemy.create_engine(_sync_url(url), poolclass=sqlalchemy.NullPool)
     with orm.Session(engine) as session:
-        yield Plain(session, lambda order: session.execute(INSERT, {"order_id": order}))
+        yield ConnectionTransaction(session, lambda order: session.execute(INSERT, {"order_id": order}))
 
 
 @asynccontextmanager
 async def of_sqlalchemy_async(url: str) -> AsyncIterator[Transaction]:
     engine = sqlalchemy_asyncio.create_async_engine(_async_url(url), poolclass=sqlalchemy.NullPool)
     async with engine.connect() as connection:
-        yield Plain(connection, lambda order: connection.execute(INSERT, {"order_id": order}))
+        yield ConnectionTransaction(connection, lambda order: connection.execute(INSERT, {"order_id": order}))
     await engine.dispose()
 
 
@@ -133,12 +141,12 @@ async def of_sqlalchemy_async(url: str) -> AsyncIterator[Transaction]:
 async def of_sqlalchemy_async_session(url: str) -> AsyncIterator[Transaction]:
     engine = sqlalchemy_asyncio.create_async_engine(_async_url(url), poolclass=sqlalchemy.NullPool)
     async with sqlalchemy_asyncio.AsyncSession(engine) as session:
-        yield Plain(session, lambda order: session.execute(INSERT, {"order_id": order}))
+        yield ConnectionTransaction(session, lambda order: session.execute(INSERT, {"order_id": order}))
     await engine.dispose()
 
 
 @dataclass
-class OnThread:
+class DjangoTransaction:
     """A transaction of Django in async code: everything runs on the thread that `sync_to_async` uses."""
 
     connection: Any
@@ -172,7 +180,7 @@ async def of_django(url: str) -> AsyncIterator[Transaction]:
         block = transaction.atomic(using=connection.alias)
         await sync_to_async(block.__enter__)()
         try:
-            yield OnThread(connection, block)
+            yield DjangoTransaction(connection, block)
         finally:
             await sync_to_async(connections.close_all)()
 
@@ -195,7 +203,9 @@ async def of_asyncpg_pool(url: str) -> AsyncIterator[Transaction]:
 async def _begin_asyncpg(connection: Any) -> Transaction:
     begun = connection.transaction()
     await begun.start()
-    return Plain(connection, lambda order: connection.execute("INSERT INTO payments VALUES ($1)", order), begun)
+    return ConnectionTransaction(
+        connection, lambda order: connection.execute("INSERT INTO payments VALUES ($1)", order), begun
+    )
 
 
 KINDS = {

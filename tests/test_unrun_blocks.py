@@ -221,7 +221,7 @@ def test_a_worker_with_a_fault(tmp_path: Path) -> None:
     """The worker of the fault tests, which charges and then prints."""
     charges, url = tmp_path / "charges", f"sqlite:///{tmp_path}/ledger.db"
     block = unrun_block("docs/guides/testing.md", "wait_until_frozen")
-    worker = [sys.executable, str(ROOT / "tests/testing/child.py"), url, str(charges), "idempotent"]
+    worker = [sys.executable, str(ROOT / "tests/testing/charging_process.py"), url, str(charges), "idempotent"]
 
     with open_ledger(url, lease_seconds=0.5) as ledger:
         names: dict[str, Any] = {"worker": worker, "ledger": ledger, "charge": lambda: "mine"}

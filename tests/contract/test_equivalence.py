@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-from tests.backends import IN_TURN, Opener
+from tests.backends import PERSISTENT_KINDS, Opener
 
 from onceward.core.claim import EVER, Append, Begin, Entry, Mark, Move, Ref, Status, Verb, Write, WriteResult
 from onceward.core.outcome import Outcome
@@ -286,7 +286,7 @@ def drain(store: Store) -> int:
     return total
 
 
-@pytest.mark.parametrize("backend", IN_TURN, indirect=True)
+@pytest.mark.parametrize("backend", PERSISTENT_KINDS, indirect=True)
 def test_every_store_gives_the_same_results_as_the_memory_store(make_store: Opener, clock: PinnedClock) -> None:
     store, other = make_store(clock), make_store(clock)
     numbers = itertools.count(1)

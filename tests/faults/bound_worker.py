@@ -1,6 +1,6 @@
 """A worker that pays in a bound transaction and says where it is, on each kind of connection that `bind` accepts.
 
-Run by the fork server, like `tests.faults.worker`: orders come as JSON lines, and reports go back.
+Run by the fork server, like `tests.faults.ledger_worker`: orders come as JSON lines, and reports go back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import sys
 
 from tests.connections import KINDS
-from tests.faults.worker import Order, report, reporting
+from tests.faults.ledger_worker import Order, report, reporting
 
 from onceward import current_claim, open_ledger
 

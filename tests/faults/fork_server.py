@@ -34,7 +34,7 @@ _imported = (PostgresStore, RedisStore, SqliteStore)
 class ForkServer:
     """The process that forks workers, as the tests hold it."""
 
-    def __init__(self, module: str = "tests.faults.worker") -> None:
+    def __init__(self, module: str = "tests.faults.ledger_worker") -> None:
         self._socket, theirs = socket.socketpair()
         command = [sys.executable, "-m", "tests.faults.fork_server", str(theirs.fileno()), module]
         self._process = subprocess.Popen(command, cwd=REPOSITORY, pass_fds=[theirs.fileno()])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.faults.fork_server import ForkServer
-from tests.faults.worker import append
+from tests.faults.ledger_worker import append
 
 from onceward import open_ledger
 from onceward.ledger.terms import EffectClass
@@ -50,7 +50,7 @@ class Effects:
 
 
 class WorkerProcess:
-    """A running `worker.py`. Reports are read as they come; `read_report` waits for the next."""
+    """A running `ledger_worker.py`. Reports are read as they come; `read_report` waits for the next."""
 
     def __init__(self, fork_server: ForkServer, effects: Effects, machine: str = "") -> None:
         reads, orders = os.pipe()

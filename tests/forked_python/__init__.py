@@ -29,7 +29,7 @@ def forked_python(*imports: str) -> str:
     The process has this program as its `sys.executable`, so what it starts is forked, too.
     """
     file, _ = _server()
-    relay = _HERE / "relay.py"
+    relay = _HERE / "process_relay.py"
     arguments = [str(file), ",".join(imports)]
     program = file.with_name("python-" + hashlib.sha256(arguments[1].encode()).hexdigest()[:16])
     with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as written:

@@ -21,9 +21,9 @@ SECONDS_MAX = 0.5
 # Then the parser is interrupted: it may never return.
 HANG_SECONDS = 5.0
 INPUT_BYTES_MAX = 32 * 1024
-# Peak memory of one input, measured for one input of `MEASURED`, because measuring is slow.
+# Peak memory of one input, measured for one of `MEASURE_EVERY` inputs, because measuring is slow.
 MEMORY_BYTES_MAX = 16 * 1024 * 1024
-MEASURED = 64
+MEASURE_EVERY = 64
 _POOL_MAX = 256
 
 # Texts and bytes on which parsers fail: limits of numbers, encodings, delimiters, nesting.
@@ -54,7 +54,7 @@ class Target:
     words: tuple[bytes, ...] = ()
 
 
-class Kind(str):
+class ClassifiedResult(str):
     """A result that a target has classified itself."""
 
     __slots__ = ()
@@ -119,7 +119,7 @@ def _outcome(target: Target, data: bytes) -> str:
         return f"{type(error).__name__} {re.sub('[^a-z ]', '', str(error)[:80])}"
     except Exception as error:
         raise Failure(target, data, f"{type(error).__name__}: {error}"[:300]) from error
-    if isinstance(found, Kind):
+    if isinstance(found, ClassifiedResult):
         return found
     return f"{type(found).__name__} {len(repr(found)).bit_length()}"
 
@@ -146,7 +146,7 @@ class Fuzzer:
 
     def _send(self, data: bytes) -> None:
         self.inputs += 1
-        outcome = check(self.target, data, measured=self.inputs % MEASURED == 0)
+        outcome = check(self.target, data, measured=self.inputs % MEASURE_EVERY == 0)
         if outcome not in self.outcomes:
             self.outcomes.add(outcome)
             if len(self._pool) < _POOL_MAX:

@@ -10,7 +10,7 @@ import re
 from typing import Any, cast
 
 import uvicorn
-from tests.fuzz.engine import Kind, Target
+from tests.fuzz.engine import ClassifiedResult, Target
 from uvicorn.server import ServerState
 
 from onceward.core.entry import Entry, Status
@@ -103,7 +103,7 @@ LOOP_STEPS = 6
 _config: Any = None
 
 
-def connection(data: bytes) -> Kind:
+def connection(data: bytes) -> ClassifiedResult:
     """Send bytes to a connection in two pieces, let the application run, and close."""
     global _config  # noqa: PLW0603  # one configuration for all inputs
     if _config is None:
@@ -139,7 +139,7 @@ def connection(data: bytes) -> Kind:
     written = asyncio.run(exchange())
     assert not written or written.startswith(b"HTTP/1.1 "), written[:80]
     assert not written.startswith(b"HTTP/1.1 5"), written[:80]
-    return Kind(re.sub(rb"[^A-Za-z0-9 /.]", b"", written[:60]).decode())
+    return ClassifiedResult(re.sub(rb"[^A-Za-z0-9 /.]", b"", written[:60]).decode())
 
 
 def upload(data: bytes) -> object:

@@ -249,7 +249,7 @@ def redis_entry(data: bytes) -> object:
 # Responses to the client.
 
 
-def client_answer(data: bytes) -> object:
+def client_response(data: bytes) -> object:
     head, _, body = data.partition(b"\n")
     status = int(head[:3]) if head[:3].isdigit() else 200
     headers = [(b"Content-Type", head[3:].strip()), (b"Retry-After", b"x")]
@@ -270,7 +270,7 @@ def client_chat_event(data: bytes) -> object:
     return chat._event(data)
 
 
-def provider_answer(data: bytes) -> object:
+def provider_response(data: bytes) -> object:
     return json_in(data)
 
 
@@ -419,9 +419,9 @@ TARGETS = (
     ),
     Target("redis-entry", ("store.redis.replies",), redis_entry, (_ENTRY + b"\nbody", _ENTRY), (OncewardError,)),
     Target(
-        "client-answer",
+        "client-response",
         ("hub.client.responses",),
-        client_answer,
+        client_response,
         (
             b'400 application/problem+json\n{"detail":"d","code":"c","errors":[{"field":"f","message":"m"}]}',
             b'200 application/json\n{"events":[],"has_more":false,"log_epoch":"e","last_event_id":1}',
@@ -440,7 +440,7 @@ TARGETS = (
     Target(
         "client-chat-event", ("hub.client.chat",), client_chat_event, (b'id: 1.2\nevent: delta\ndata: {"text":"x"}\n\n', b":\n\n"), (OncewardError,)
     ),
-    Target("provider-answer", ("reconcile.json_request",), provider_answer, JSON_SEEDS, (NoEvidence,)),
+    Target("provider-response", ("reconcile.json_request",), provider_response, JSON_SEEDS, (NoEvidence,)),
     Target("tool-output", ("integrations.langchain",), tool_output, JSON_SEEDS),
     Target("tool-arguments", ("tools.fingerprint",), tool_arguments, (*JSON_SEEDS, b'{"at":"2026-11-18T00:00:00Z","id":"6f9619ff-8b86-d011-b42d-00c04fc964ff"}'), (OncewardError,)),
     Target("mcp-message", ("integrations.mcp_wrap.message",), mcp_line, (b'{"jsonrpc":"2.0","id":1,"result":{}}',), (ValueError,)),

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.types import Message
-from tests.fuzz.engine import Kind, Target
+from tests.fuzz.engine import ClassifiedResult, Target
 from tests.fuzz.http_targets import JSON_SEEDS, latin
 
 from onceward.errors import InvalidInput, InvalidKey, UnexpectedAnswer
@@ -30,7 +30,7 @@ def json_compared(data: bytes) -> object:
     if found is None:
         return None
     assert found == json_digest(b" " + data + b"\n")
-    return Kind("value")
+    return ClassifiedResult("value")
 
 
 def head_and_body(data: bytes) -> tuple[RequestHead, bytes]:
@@ -59,21 +59,21 @@ def sources(data: bytes) -> object:
         else:
             assert found is None or found.isascii()
             kinds.append("none" if found is None else "key")
-    return Kind(" ".join(kinds))
+    return ClassifiedResult(" ".join(kinds))
 
 
 def client_bodies(data: bytes) -> object:
-    return Kind(f"{bool(code_in(data))} {shows_processed('/checkouts/1/complete', 200, data)}")
+    return ClassifiedResult(f"{bool(code_in(data))} {shows_processed('/checkouts/1/complete', 200, data)}")
 
 
 def counted(data: bytes) -> object:
     assert counted_as(ANONYMOUS, latin(data), by_address=True).startswith("address:")
-    return Kind("address")
+    return ClassifiedResult("address")
 
 
 def audit_times(data: bytes) -> object:
     since, _, until = data.decode("utf-8", "replace").partition("\n")
-    return Kind(str(bool(audit_filter(since=since, until=until).since)))
+    return ClassifiedResult(str(bool(audit_filter(since=since, until=until).since)))
 
 
 def console_form(data: bytes) -> object:
@@ -83,7 +83,7 @@ def console_form(data: bytes) -> object:
     headers = [(b"content-type", b"application/x-www-form-urlencoded")]
     form: Callable[[Request], Awaitable[object]] = read_form
     asyncio.run(_awaited(form(Request({"type": "http", "method": "POST", "headers": headers}, receive))))
-    return Kind("form")
+    return ClassifiedResult("form")
 
 
 async def _awaited(found: Awaitable[object]) -> object:
@@ -137,14 +137,14 @@ TARGETS = (
     Target(
         "console-item",
         ("hub.console.pages.bulk",),
-        lambda data: Kind(type(_unpacked(data.decode("utf-8", "replace"))).__name__),
+        lambda data: ClassifiedResult(type(_unpacked(data.decode("utf-8", "replace"))).__name__),
         (b'["scope","key",1]', b"5", b'{"a":1,"b":2,"c":3}'),
         (InvalidInput,),
     ),
     Target(
         "progress-line",
         ("hub.client.storage",),
-        lambda data: Kind(str(parse_line(data.decode("utf-8", "replace"))[1] is None)),
+        lambda data: ClassifiedResult(str(parse_line(data.decode("utf-8", "replace"))[1] is None)),
         (b'{"progress":{"done":1,"total":2}}', b'{"result":{}}', b"[]"),
         (UnexpectedAnswer,),
     ),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.__main__ import CORPUS, keep
-from tests.fuzz.engine import MEASURED, MEMORY_BYTES_MAX, Failure, Fuzzer, Target, check, interrupting
+from tests.fuzz.engine import MEASURE_EVERY, MEMORY_BYTES_MAX, Failure, Fuzzer, Target, check, interrupting
 from tests.fuzz.targets import NOT_EXTERNAL, TARGETS
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "onceward"
@@ -109,7 +109,7 @@ def test_the_fuzzer_finds_a_planted_bug_and_keeps_its_input(
     bug: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.fuzz.engine.HANG_SECONDS", 0.2)
-    monkeypatch.setattr("tests.fuzz.engine.MEASURED", 4 if bug == "memory" else MEASURED)
+    monkeypatch.setattr("tests.fuzz.engine.MEASURE_EVERY", 4 if bug == "memory" else MEASURE_EVERY)
     target = planted(bug)
     with pytest.raises(Failure, match=reason) as caught:
         Fuzzer(target, random.Random(1)).run(seconds=60.0, inputs_max=20_000)

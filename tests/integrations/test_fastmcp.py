@@ -47,13 +47,13 @@ def play(ledger: Ledger, folder: Path, steps: Callable[[Client], Awaitable[T]], 
     return asyncio.run(it())
 
 
-def about(result: Any) -> dict[str, Any]:
+def envelope_of(result: Any) -> dict[str, Any]:
     found: dict[str, Any] = result.meta["onceward"]
     return found
 
 
 def status(result: Any) -> tuple[str, str]:
-    return about(result)["status"], about(result)["code"]
+    return envelope_of(result)["status"], envelope_of(result)["code"]
 
 
 async def call(client: Client, tool: str, meta: Any = None, **arguments: Any) -> Any:
@@ -70,9 +70,9 @@ def test_a_repeated_call_gets_the_first_result(ledger: Ledger, tmp_path: Path) -
     assert first.structured_content == again.structured_content == {"refund": 1}
     assert [one.text for one in first.content] == ['{"refund":1}']
     assert again.content[0] == first.content[0]
-    assert json.loads(again.content[1].text) == about(again)
-    assert about(again)["first_at"] == about(first)["receipt"]["at"]
-    assert about(again)["key"] == "refund:1:turn_group:local"
+    assert json.loads(again.content[1].text) == envelope_of(again)
+    assert envelope_of(again)["first_at"] == envelope_of(first)["receipt"]["at"]
+    assert envelope_of(again)["key"] == "refund:1:turn_group:local"
     assert effects(tmp_path) == ["refund 1"]
 
 
@@ -95,7 +95,7 @@ def test_the_program_calls_the_tools_of_its_own_server_as_local(ledger: Ledger, 
     results = asyncio.run(it())
 
     assert [status(one)[0] for one in results] == ["done", "replayed"]
-    assert about(results[0])["key"] == "refund:1:turn_group:local"
+    assert envelope_of(results[0])["key"] == "refund:1:turn_group:local"
 
 
 def test_pure_and_unlisted_tools_are_not_recorded(ledger: Ledger, tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_an_error_of_an_irreversible_tool_leaves_the_call_in_doubt(ledger: Ledge
     assert again.is_error
     assert status(first) == status(again) == ("unknown", "in-doubt")
     assert "no answer" in first.content[0].text
-    assert "no answer" in about(first)["detail"]
-    assert json.loads(first.content[1].text) == about(first)
+    assert "no answer" in envelope_of(first)["detail"]
+    assert json.loads(first.content[1].text) == envelope_of(first)
     assert effects(tmp_path) == ["fails 1"]
 
 
@@ -176,7 +176,7 @@ def test_an_error_that_proves_that_nothing_happened_lets_the_call_run_again(
     first, second, again = play(ledger, tmp_path, steps)
 
     assert [status(one)[0] for one in (first, second, again)] == ["refused", "done", "replayed"]
-    assert about(first)["may_retry"]
+    assert envelope_of(first)["may_retry"]
     assert effects(tmp_path) == ["declined 1"]
 
 
@@ -234,10 +234,10 @@ def test_a_key_is_removed_from_the_arguments_unless_the_tool_declares_it(ledger:
 
     removed, left = play(ledger, tmp_path, steps)
 
-    assert about(removed)["key"] == "refund:key:k"
+    assert envelope_of(removed)["key"] == "refund:key:k"
     assert not removed.is_error
     assert left.content[0].text == "k"
-    assert about(left)["key"] == "put:key:k"
+    assert envelope_of(left)["key"] == "put:key:k"
 
 
 def test_without_a_group_a_call_is_remembered_for_ten_minutes(

@@ -268,7 +268,7 @@ def test_content_that_has_no_json_form_is_shown_once_and_then_reported_as_lost(l
     assert "its result could not be stored" in again["detail"]
 
 
-def commanding(bank: Bank) -> BaseTool:
+def command_tool(bank: Bank) -> BaseTool:
     @tool("refund")
     def refund(order_id: str, call_id: Annotated[str, InjectedToolCallId]) -> Any:
         """Give the money back."""
@@ -279,11 +279,11 @@ def commanding(bank: Bank) -> BaseTool:
 
 @both
 def test_a_replayed_command_changes_the_state_and_answers_the_new_call(ledger: Ledger, bank: Bank, way: str) -> None:
-    Graph(ledger, commanding(bank), way=way).state({"order_id": "1"})
+    Graph(ledger, command_tool(bank), way=way).state({"order_id": "1"})
     arguments = {"order_id": "1"}
     planned: Any = [{"name": "refund", "args": arguments, "id": "call-9", "type": "tool_call"}]
 
-    found = Graph(ledger, commanding(bank), way=way).run({"messages": [AIMessage("", tool_calls=planned)]})
+    found = Graph(ledger, command_tool(bank), way=way).run({"messages": [AIMessage("", tool_calls=planned)]})
 
     message = found["messages"][-1]
     assert (found["refunded"], message.content, message.tool_call_id) == ({"refunded": "1"}, "paid", "call-9")
@@ -292,9 +292,9 @@ def test_a_replayed_command_changes_the_state_and_answers_the_new_call(ledger: L
 
 def test_a_command_that_cannot_be_stored_is_reported_as_lost(ledger: Ledger, bank: Bank) -> None:
     bank.result = datetime.date(2026, 1, 1)
-    first = Graph(ledger, commanding(bank), unwrap=True).state({"order_id": "1"})
+    first = Graph(ledger, command_tool(bank), unwrap=True).state({"order_id": "1"})
 
-    again = Graph(ledger, commanding(bank), unwrap=True).state({"order_id": "1"})
+    again = Graph(ledger, command_tool(bank), unwrap=True).state({"order_id": "1"})
 
     assert first["refunded"] == bank.result
     assert "refunded" not in again

@@ -17,7 +17,7 @@ import pytest
 from mcp import Client
 from mcp.server import MCPServer
 from mcp.types import CallToolResult, RequestParamsMeta, TextContent
-from tests.tools.harness import GROUP, ToolHarness
+from tests.tools.tool_harness import GROUP, ToolHarness
 from tests.waiting import soon
 
 from onceward import Ledger, open_ledger

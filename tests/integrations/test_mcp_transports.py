@@ -29,7 +29,7 @@ async def call(client: Client, tool: str = "refund", key: str | None = None, **a
     return found
 
 
-def short(envelope: dict[str, Any]) -> tuple[str, str]:
+def status_and_key(envelope: dict[str, Any]) -> tuple[str, str]:
     return envelope["status"], envelope["key"]
 
 
@@ -54,8 +54,8 @@ def test_a_retry_on_stdio_finds_the_call_of_an_earlier_server(tmp_path: Path, ve
 
     first, again = asyncio.run(it())
 
-    assert short(first) == ("done", "refund:order:1:turn_group:local")
-    assert short(again) == ("replayed", first["key"])
+    assert status_and_key(first) == ("done", "refund:order:1:turn_group:local")
+    assert status_and_key(again) == ("replayed", first["key"])
     assert (again["result"], again["first_at"]) == (first["result"], first["receipt"]["at"])
     assert effects(tmp_path) == ["refund 1"]
 
@@ -73,9 +73,9 @@ def test_a_key_on_stdio_replaces_the_generated_key(tmp_path: Path, version: str)
 
     first, again, other, second = asyncio.run(it())
 
-    assert [short(one) for one in (first, again)] == [("done", "refund:key:k1"), ("replayed", "refund:key:k1")]
+    assert [status_and_key(one) for one in (first, again)] == [("done", "refund:key:k1"), ("replayed", "refund:key:k1")]
     assert (other["status"], other["code"], other["may_retry"]) == ("refused", "key-reused", False)
-    assert short(second) == ("done", "refund:key:k2")
+    assert status_and_key(second) == ("done", "refund:key:k2")
     assert effects(tmp_path) == ["refund 1", "refund 1"]
 
 
@@ -110,7 +110,7 @@ def test_a_key_over_http_replaces_the_generated_key(tmp_path: Path, version: str
 
     first, again, other = asyncio.run(it())
 
-    assert [short(one) for one in (first, again)] == [("done", "refund:key:k1"), ("replayed", "refund:key:k1")]
+    assert [status_and_key(one) for one in (first, again)] == [("done", "refund:key:k1"), ("replayed", "refund:key:k1")]
     assert (other["status"], other["code"]) == ("refused", "key-reused")
     assert effects(tmp_path) == ["refund 1"]
 
@@ -134,7 +134,7 @@ def test_a_server_may_accept_anonymous_calls_without_a_group(tmp_path: Path) -> 
             found = []
             for _ in range(2):
                 async with connected(over_http(url)) as client:
-                    found.append(short(await call(client)))
+                    found.append(status_and_key(await call(client)))
             return found
 
     key = "refund:order:1:turn_group:anonymous"
@@ -185,7 +185,7 @@ def test_the_http_header_is_a_key(tmp_path: Path, version: str) -> None:
 
     first, again, torn = asyncio.run(it())
 
-    assert [short(one) for one in (first, again)] == [("done", "refund:key:k1"), ("replayed", "refund:key:k1")]
+    assert [status_and_key(one) for one in (first, again)] == [("done", "refund:key:k1"), ("replayed", "refund:key:k1")]
     assert (torn["status"], torn["code"]) == ("refused", "invalid-input")
     assert effects(tmp_path) == ["refund 1"]
 
@@ -217,7 +217,7 @@ class Tokens:
         return AccessToken(token=token, client_id=client, scopes=[], subject=subject or None, claims=claims)
 
 
-def guarded() -> dict[str, Any]:
+def auth_options() -> dict[str, Any]:
     settings = AuthSettings(issuer_url=AnyHttpUrl("https://login.example"), resource_server_url=None)
     return {"auth": settings, "token_verifier": Tokens()}
 
@@ -229,7 +229,7 @@ def test_callers_with_equal_keys_do_not_see_each_others_results(tmp_path: Path, 
     async def it() -> tuple[list[dict[str, Any]], set[str]]:
         with ledger_of(tmp_path) as ledger:
             server = shop_server(tmp_path, ledger, principal="everybody")
-            async with served(server.streamable_http_app(**guarded())) as url:
+            async with served(server.streamable_http_app(**auth_options())) as url:
                 found = []
                 for token in callers:
                     async with connected(over_http(url, authorization=f"Bearer {token}"), version) as client:
@@ -247,7 +247,7 @@ def test_callers_with_equal_keys_do_not_see_each_others_results(tmp_path: Path, 
 
 def test_two_users_are_two_callers_if_only_the_claims_of_their_tokens_differ(tmp_path: Path) -> None:
     async def it() -> list[str]:
-        async with http_shop(tmp_path, guarded()) as url:
+        async with http_shop(tmp_path, auth_options()) as url:
             found = []
             for token in ("app/i//ada", "app/i//bob", "app/i/ada"):
                 async with connected(over_http(url, authorization=f"Bearer {token}")) as client:
@@ -259,7 +259,7 @@ def test_two_users_are_two_callers_if_only_the_claims_of_their_tokens_differ(tmp
 
 def test_a_caller_with_a_token_is_a_group(tmp_path: Path) -> None:
     async def it() -> list[str]:
-        async with http_shop(tmp_path, guarded()) as url:
+        async with http_shop(tmp_path, auth_options()) as url:
             found = []
             for token in ("app/i/ada", "app/i/ada", "app/i/bob"):
                 async with connected(over_http(url, authorization=f"Bearer {token}")) as client:

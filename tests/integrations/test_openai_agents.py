@@ -234,7 +234,7 @@ def test_invalid_arguments_run_nothing_and_leave_no_doubt(bank: Bank) -> None:
     assert statuses(tool, CALL) == ["done"]
 
 
-def hanging(bank: Bank, **options: Any) -> FunctionTool:
+def hanging_tool(bank: Bank, **options: Any) -> FunctionTool:
     @once_function_tool(bank.ledger, timeout=0.5, **REFUND, **options)
     async def refund(order_id: str) -> None:
         bank.refunds.append(order_id)
@@ -247,7 +247,7 @@ def hanging(bank: Bank, **options: Any) -> FunctionTool:
 def test_a_timeout_is_reported_as_unknown(bank: Bank, own: bool) -> None:
     options: dict[str, Any] = {"timeout_error_function": lambda _ctx, _error: "too slow"} if own else {}
 
-    first, again = envelopes(hanging(bank, **options), CALL, CALL)
+    first, again = envelopes(hanging_tool(bank, **options), CALL, CALL)
 
     assert (first["status"], again["status"], again["code"]) == ("unknown", "unknown", "in-doubt")
     assert first["detail"] == "too slow" if own else "timed out" in first["detail"]
@@ -257,9 +257,9 @@ def test_a_timeout_is_reported_as_unknown(bank: Bank, own: bool) -> None:
 
 def test_a_timeout_may_end_the_run(bank: Bank) -> None:
     with pytest.raises(ToolTimeoutError):
-        outputs(hanging(bank, timeout_behavior="raise_exception"), CALL)
+        outputs(hanging_tool(bank, timeout_behavior="raise_exception"), CALL)
 
-    assert statuses(hanging(bank), CALL) == ["unknown"]
+    assert statuses(hanging_tool(bank), CALL) == ["unknown"]
     assert bank.refunds == ["1"]
 
 

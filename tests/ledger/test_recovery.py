@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.backends import FOUR, Opener
+from tests.backends import ONE_OF_EACH_KIND, Opener
 
 from onceward import Ledger, current_claim, errors, open_ledger
 from onceward.core.claim import Claim, Entry, Mark, Write, WriteResult
@@ -111,7 +111,7 @@ def test_a_recovery_point_is_durable_when_the_call_returns(ledger: Ledger, way: 
     assert recorded == [None, {"batch": 1}]
 
 
-@pytest.mark.parametrize("backend", FOUR, indirect=True)
+@pytest.mark.parametrize("backend", ONE_OF_EACH_KIND, indirect=True)
 def test_a_holder_that_takes_over_continues_where_the_other_one_was(make_store: Opener) -> None:
     clock = PinnedClock()
     submitted: list[str] = []

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from tests.backends import FOUR, Opener, Servers
+from tests.backends import ONE_OF_EACH_KIND, Opener, Servers
 from tests.connections import of_psycopg, of_sqlite3
 
 from onceward import Ledger, current_claim, errors, open_ledger
@@ -42,7 +42,7 @@ class Runs:
         return self.count
 
 
-@pytest.mark.parametrize("backend", FOUR, indirect=True)
+@pytest.mark.parametrize("backend", ONE_OF_EACH_KIND, indirect=True)
 def test_a_key_is_refused_after_its_retention_and_free_after_thirty_days(make_store: Opener) -> None:
     clock, runs = PinnedClock(), Runs()
     with closing(Ledger(make_store(clock))) as ledger:

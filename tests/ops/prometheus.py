@@ -150,12 +150,12 @@ def open_stream(hub: RunningHub, stack: ExitStack) -> int:
     return response.status_code
 
 
-def keyed(hub: RunningHub, number: int) -> int:
+def post_keyed_task(hub: RunningHub, number: int) -> int:
     body, headers = {"id": f"t{number}", "title": "A task"}, {"Idempotency-Key": f"k{number}"}
     return httpx.post(f"{hub.url}/v1/tasks", json=body, headers=headers, timeout=30.0).status_code
 
 
-def other_version(folder: Path) -> dict[str, str]:
+def environment_of_other_version(folder: Path) -> dict[str, str]:
     """Return the environment of a hub that takes itself for another version: its package metadata says so."""
     metadata = folder / "onceward-9.9.9.dist-info"
     metadata.mkdir(parents=True)
@@ -191,7 +191,7 @@ def run(folder: Path, stack: ExitStack) -> int:
         seen: set[str] = set()
         deadline = time.monotonic() + HEALTHY_SECONDS
         while time.monotonic() < deadline:
-            keyed(busy, int(time.monotonic()))
+            post_keyed_task(busy, int(time.monotonic()))
             # Before the first scrapes, a metric is absent for what would be minutes.
             seen = seen | firing(url) if time.monotonic() > deadline - HEALTHY_SECONDS / 2 else set()
             time.sleep(0.5)
@@ -201,7 +201,9 @@ def run(folder: Path, stack: ExitStack) -> int:
         return 1
     print("onceward: a healthy hub fires nothing", flush=True)
 
-    other = stack.enter_context(started_hub(data_dir=folder / "other", env=other_version(folder / "package")))
+    other = stack.enter_context(
+        started_hub(data_dir=folder / "other", env=environment_of_other_version(folder / "package"))
+    )
     other.url = other.wait_for_line(r"onceward: listening on (https?://\S+)")[1]
     lost = stack.enter_context(running_hub(data_dir=folder / "lost", args=("--ledger", DEAD), env=own))
     shop = free_port()
@@ -219,7 +221,7 @@ def run(folder: Path, stack: ExitStack) -> int:
         load.start(lambda: chat(busy, "fail", f"f{next(counter)}"), 0.5)
         # A request waits for the ledger before it is refused. Of all responses of the job, 5 % must be errors.
         for _ in range(10):
-            load.start(lambda: keyed(lost, next(counter)), 0.1)
+            load.start(lambda: post_keyed_task(lost, next(counter)), 0.1)
         load.start(send_unprotected_request, 0.5)
         missing = wait_for(ALERTS - {"OncewardHubDown", "OncewardTurnsWait"}, [url, alone])
         # From here on, no other turn gets a worker.

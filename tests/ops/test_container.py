@@ -29,7 +29,7 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 HEALTH_CHECK = ROOT / "ops" / "healthcheck.py"
 
 
-def linted(*command: str) -> tuple[int, str]:
+def run_linter(*command: str) -> tuple[int, str]:
     ended = subprocess.run([str(SCRIPTS / command[0]), *command[1:]], capture_output=True, text=True, check=False)
     return ended.returncode, ended.stdout + ended.stderr
 
@@ -41,7 +41,7 @@ def instructions() -> list[tuple[str, str]]:
     return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in stage.splitlines()[1:]) if name]
 
 
-def last(name: str) -> str:
+def last_instruction(name: str) -> str:
     return [text for one, text in instructions() if one == name][-1]
 
 
@@ -52,30 +52,30 @@ def pins(name: str) -> dict[str, str]:
 
 
 def test_hadolint_accepts_the_dockerfile() -> None:
-    assert linted("hadolint", str(DOCKERFILE)) == (0, "")
+    assert run_linter("hadolint", str(DOCKERFILE)) == (0, "")
 
 
 @pytest.mark.parametrize(
     ("schema", "file"), [("compose-spec", "ops/compose.yml"), ("github-workflows", ".github/workflows/ci.yml")]
 )
 def test_the_schema_of_the_compose_file_and_of_the_workflows_accepts_them(schema: str, file: str) -> None:
-    code, output = linted("check-jsonschema", "--builtin-schema", f"vendor.{schema}", str(ROOT / file))
+    code, output = run_linter("check-jsonschema", "--builtin-schema", f"vendor.{schema}", str(ROOT / file))
 
     assert code == 0, output
 
 
 def test_the_image_runs_the_hub_without_a_shell_and_without_root() -> None:
     """A shell as the first process would not pass SIGTERM on."""
-    entrypoint, command = json.loads(last("ENTRYPOINT")), json.loads(last("CMD"))
-    environment = dict(re.findall(r"(ONCEWARD_\w+)=(\S+)", last("ENV")))
+    entrypoint, command = json.loads(last_instruction("ENTRYPOINT")), json.loads(last_instruction("CMD"))
+    environment = dict(re.findall(r"(ONCEWARD_\w+)=(\S+)", last_instruction("ENV")))
     config = load(None, environment, {})
 
     assert entrypoint == ["/opt/onceward/bin/onceward"]
     assert command[0] in onceward.commands
-    assert last("USER") == "10001:10001"
-    assert config.hub.data_dir == last("VOLUME") == last("WORKDIR")
-    assert str(config.hub.port) == last("EXPOSE")
-    assert json.loads(last("HEALTHCHECK").partition("CMD ")[2])[-1] == last("COPY").split()[-1]
+    assert last_instruction("USER") == "10001:10001"
+    assert config.hub.data_dir == last_instruction("VOLUME") == last_instruction("WORKDIR")
+    assert str(config.hub.port) == last_instruction("EXPOSE")
+    assert json.loads(last_instruction("HEALTHCHECK").partition("CMD ")[2])[-1] == last_instruction("COPY").split()[-1]
 
 
 def test_the_build_sees_every_file_that_it_copies() -> None:

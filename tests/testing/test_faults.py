@@ -138,7 +138,7 @@ class Shop:
 
     def child(self, effect: EffectClass, point: str, fault: Literal["crash", "freeze"]) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("child.py")), self.url, str(self.charges), effect],
+            [sys.executable, str(Path(__file__).with_name("charging_process.py")), self.url, str(self.charges), effect],
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | fault_at(point, fault),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.tools.harness import Bank, CountingGate, ToolHarness
+from tests.tools.tool_harness import Bank, CountingGate, ToolHarness
 
 from onceward import Ledger, errors
 from onceward.core.claim import Status

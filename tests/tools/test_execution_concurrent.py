@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 from tests.backends import Opener
-from tests.tools.harness import ToolHarness
+from tests.tools.tool_harness import ToolHarness
 from tests.waiting import soon
 
 from onceward import Ledger, current_claim

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tools.harness import Bank, ToolHarness
+from tests.tools.tool_harness import Bank, ToolHarness
 
 from onceward import Ledger
 from onceward.core.verdict import committed

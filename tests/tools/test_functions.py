@@ -8,7 +8,7 @@ import asyncio
 import inspect
 from typing import Any, get_type_hints
 
-from tests.tools.harness import GROUP, ToolHarness
+from tests.tools.tool_harness import GROUP, ToolHarness
 
 from onceward import Ledger
 from onceward.tools.functions import Function

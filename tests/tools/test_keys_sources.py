@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tools.harness import ToolHarness
+from tests.tools.tool_harness import ToolHarness
 
 from onceward import Ledger, open_ledger
 from onceward.errors import InvalidKey, InvalidOption, OncewardError

@@ -11,7 +11,7 @@ import uuid
 from typing import Any
 
 import pytest
-from tests.tools.harness import GROUP, Bank, CountingGate, ToolHarness
+from tests.tools.tool_harness import GROUP, Bank, CountingGate, ToolHarness
 
 from onceward import Ledger
 from onceward.testing import PinnedClock

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.tools.conftest import LEASE_SECONDS
-from tests.tools.harness import ToolHarness
+from tests.tools.tool_harness import ToolHarness
 
 from onceward import Ledger, errors
 from onceward.core.claim import Claim, Status

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Onceward
 from tests.hub.hub_process import environment
-from tests.hub.ingest.backfill.sample_archives import exported, file, mail, mbox, message
+from tests.hub.ingest.backfill.message_archives import exported, file, mail, mbox, message
 from tests.waiting import until
 
 ACTIONS = ("inserted", "updated", "unchanged", "stale", "skipped", "ignored", "failed")

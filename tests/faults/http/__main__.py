@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.backends import Servers
 from tests.faults.fork_server import ForkServer
-from tests.faults.http.load import Load
+from tests.faults.http.http_load import Load
 
 PATHS = ("/repeat", "/hold", "/stream", "/hold-stream")
 

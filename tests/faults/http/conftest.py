@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pytest
 from tests.backends import BACKENDS, Backend
 from tests.faults.fork_server import ForkServer
-from tests.faults.http.worker_process import Worker
+from tests.faults.http.http_worker_process import Worker
 from tests.faults.worker_process import Effects
 
 

@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from tests.faults.http.conftest import StartWorker
+from tests.faults.http.http_worker_process import Worker
 from tests.faults.http.raw_client import RawResponse
 from tests.faults.http.worker import PIECES, whole_body
-from tests.faults.http.worker_process import Worker
 from tests.faults.worker_process import Effects
 from tests.waiting import until
 

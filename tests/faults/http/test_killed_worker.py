@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from tests.backends import BACKENDS
 from tests.faults.http.conftest import StartWorker
+from tests.faults.http.http_worker_process import Worker
 from tests.faults.http.worker import PIECES, whole_body
-from tests.faults.http.worker_process import Worker
 from tests.faults.worker_process import Effects
 
 from onceward.testing import fault_at

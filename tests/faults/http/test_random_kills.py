@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.backends import Servers
 from tests.faults.fork_server import ForkServer
-from tests.faults.http.load import Load
+from tests.faults.http.http_load import Load
 
 KILLS = 6
 # It takes a tenth of this; on a busy machine longer.

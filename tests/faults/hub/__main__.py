@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.backends import Servers
-from tests.faults.hub.load import Load
+from tests.faults.hub.hub_load import Load
 
 
 def main() -> None:

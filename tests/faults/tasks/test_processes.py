@@ -7,7 +7,7 @@ import resource
 import subprocess
 
 import pytest
-from tests.faults.tasks.worker import POINTS, content_of, left_over
+from tests.faults.tasks.attachment_process import POINTS, content_of, left_over
 from tests.forked_python import forked_python
 from tests.hub.hub_process import ROOT, environment
 from tests.hub.tasks.attachment_store import SOUND, AttachmentStore
@@ -20,7 +20,7 @@ SIZE = 50_000_000
 def run(attachment_store: AttachmentStore, order: str, *arguments: str) -> None:
     where = (attachment_store.database_url, attachment_store.blobs_url, str(attachment_store.temp_folder))
     python = forked_python("onceward.hub.tasks", "onceward.hub.db.migrate", "onceward.hub.blobs.open")
-    command = [python, "-m", "tests.faults.tasks.worker", order, *where, *arguments]
+    command = [python, "-m", "tests.faults.tasks.attachment_process", order, *where, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -10,7 +10,7 @@ import random
 import select
 import sys
 
-from tests.faults.tasks.worker import opened
+from tests.faults.tasks.attachment_process import opened
 
 from onceward.hub.blobs import BlobMissing
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.faults.turns.load import Load
+from tests.faults.turns.turn_load import Load
 from tests.servers.postgres import PostgresServer
 
 SESSIONS = 12

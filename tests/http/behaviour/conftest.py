@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pytest
-from tests.backends import BACKENDS, FOUR, Servers
+from tests.backends import BACKENDS, ONE_OF_EACH_KIND, Servers
 from tests.http.behaviour.demo_server import ASGI, WSGI, DemoServer, ForkServer
 
 C = TypeVar("C")
@@ -123,7 +123,7 @@ def few(*enough: C, of: tuple[C, ...]) -> tuple[C, ...]:
     return of if _IN_FULL else enough
 
 
-def on(frameworks: Iterable[str], stores: Iterable[str] = FOUR) -> pytest.MarkDecorator:
+def on(frameworks: Iterable[str], stores: Iterable[str] = ONE_OF_EACH_KIND) -> pytest.MarkDecorator:
     """Run a test on the shared server of each of these frameworks with each of these stores."""
     return _at(itertools.product(frameworks, stores))
 
@@ -156,4 +156,4 @@ def _at(pairs: Iterable[tuple[str, str]]) -> pytest.MarkDecorator:
 ASGI_AND_WSGI = few("starlette", "flask", of=EVERY)
 everywhere = on(EVERY)
 on_the_diagonal = at(*DIAGONAL)
-on_both_sides = on(ASGI_AND_WSGI, few("sqlite", of=FOUR))
+on_both_sides = on(ASGI_AND_WSGI, few("sqlite", of=ONE_OF_EACH_KIND))

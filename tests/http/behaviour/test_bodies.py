@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.backends import FOUR
+from tests.backends import ONE_OF_EACH_KIND
 from tests.http.behaviour.conftest import (
     ASGI_AND_WSGI,
     EVERY,
@@ -52,7 +52,7 @@ def test_a_body_of_any_size_replays_byte_for_byte(server: DemoServer, plan: dict
     check_replay(server, plan)
 
 
-@on(few("starlette", "flask", "django-asgi", of=EVERY), few("sqlite", of=FOUR))
+@on(few("starlette", "flask", "django-asgi", of=EVERY), few("sqlite", of=ONE_OF_EACH_KIND))
 @pytest.mark.parametrize("plan", EDGES.values(), ids=EDGES.keys())
 def test_a_body_in_an_edge_case_replays_byte_for_byte(server: DemoServer, plan: dict[str, Any]) -> None:
     check_replay(server, plan)
@@ -92,7 +92,7 @@ def test_per_exchange_headers_are_not_replayed(server: DemoServer) -> None:
     assert len(again.headers.get_list("date")) == 1
 
 
-@for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
+@for_each(ASGI_AND_WSGI, few("memory", of=ONE_OF_EACH_KIND))
 def test_the_headers_that_are_not_stored_can_be_chosen(start_server: StartServer, framework: str, store: str) -> None:
     server = start_server(framework, store, deny_headers=["X-Colour"])
     name, key = new_name(), new_name()
@@ -196,7 +196,7 @@ def test_a_response_over_the_limit_is_never_run_a_second_time(server: DemoServer
 
 
 # Django sends no response when the body of a request ends early.
-@on(few("starlette", "flask", "django-asgi", of=EVERY), few("sqlite", of=FOUR))
+@on(few("starlette", "flask", "django-asgi", of=EVERY), few("sqlite", of=ONE_OF_EACH_KIND))
 def test_a_content_digest_replaces_the_body_if_the_route_allows_it(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     body = b"{}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
-from tests.backends import FOUR
+from tests.backends import ONE_OF_EACH_KIND
 from tests.http.behaviour.conftest import (
     ASGI_AND_WSGI,
     EVERY,
@@ -98,7 +98,7 @@ def test_changed_cookies_are_refused_and_never_cause_a_second_effect(server: Dem
     assert server.runs(name) == 1
 
 
-@for_each(EVERY, few("sqlite", of=FOUR))
+@for_each(EVERY, few("sqlite", of=ONE_OF_EACH_KIND))
 def test_with_session_cookies_other_cookies_change_nothing(
     start_server: StartServer, framework: str, store: str
 ) -> None:
@@ -214,7 +214,7 @@ def test_cookies_count_beside_basic_credentials_that_many_may_share(server: Demo
     assert_changed(other)
 
 
-@for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
+@for_each(ASGI_AND_WSGI, few("memory", of=ONE_OF_EACH_KIND))
 def test_a_refusal_for_changed_cookies_is_explained_once_in_the_log(
     start_server: StartServer, framework: str, store: str
 ) -> None:

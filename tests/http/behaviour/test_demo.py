@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from examples.demo.__main__ import MAKERS
-from tests.backends import FOUR
+from tests.backends import ONE_OF_EACH_KIND
 from tests.http.behaviour.conftest import StartServer, few, on_the_diagonal
 from tests.http.behaviour.demo_server import REPOSITORY, DemoServer, assert_problem, is_replay, new_name
 
@@ -112,7 +112,7 @@ def test_requests_without_a_token_are_refused(server: DemoServer) -> None:
     assert_problem(answer, 401, "unauthorized")
 
 
-@pytest.mark.parametrize("store", few("sqlite", of=FOUR))
+@pytest.mark.parametrize("store", few("sqlite", of=ONE_OF_EACH_KIND))
 def test_quart_is_wrapped_like_the_other_frameworks(start_server: StartServer, store: str) -> None:
     server = start_server("quart", store)
 

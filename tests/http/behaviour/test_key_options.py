@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from tests.http.both_sides import SIDES, Answer, Effects, GuardedApp, guarded_app
+from tests.http.asgi_and_wsgi import SIDES, Answer, Effects, GuardedApp, guarded_app
 
 from onceward.http import Refusal, Rule, first_of, header, json_field, query
 from onceward.http.webhooks import github

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.backends import FOUR
+from tests.backends import ONE_OF_EACH_KIND
 from tests.http.behaviour.conftest import (
     ASGI_AND_WSGI,
     EVERY,
@@ -28,7 +28,7 @@ def test_with_the_default_digest_a_refreshed_token_runs_the_request_again(server
     assert server.runs(name) == 2
 
 
-@for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
+@for_each(ASGI_AND_WSGI, few("memory", of=ONE_OF_EACH_KIND))
 def test_the_log_says_once_that_the_default_digest_changes_with_the_token(
     start_server: StartServer, framework: str, store: str
 ) -> None:
@@ -42,7 +42,7 @@ def test_the_log_says_once_that_the_default_digest_changes_with_the_token(
     assert log.count("idempotency_principal_fleeting") == 1
 
 
-@for_each(EVERY, few("sqlite", of=FOUR))
+@for_each(EVERY, few("sqlite", of=ONE_OF_EACH_KIND))
 def test_with_a_principal_a_refreshed_token_gets_the_replay(
     start_server: StartServer, framework: str, store: str
 ) -> None:
@@ -59,7 +59,7 @@ def test_with_a_principal_a_refreshed_token_gets_the_replay(
     assert server.runs(name) == 2
 
 
-@for_each(few("starlette", of=EVERY), few("sqlite", of=FOUR))
+@for_each(few("starlette", of=EVERY), few("sqlite", of=ONE_OF_EACH_KIND))
 def test_with_outer_authentication_a_refreshed_token_gets_the_replay(
     start_server: StartServer, framework: str, store: str
 ) -> None:
@@ -74,7 +74,7 @@ def test_with_outer_authentication_a_refreshed_token_gets_the_replay(
     assert server.runs(name) == 1
 
 
-@for_each(few("starlette", of=EVERY), few("sqlite", of=FOUR))
+@for_each(few("starlette", of=EVERY), few("sqlite", of=ONE_OF_EACH_KIND))
 def test_a_revoked_token_gets_401_and_never_a_replay(start_server: StartServer, framework: str, store: str) -> None:
     server = start_server(framework, store, authenticated=True)
     name, key = new_name(), new_name()

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.backends import FOUR
+from tests.backends import ONE_OF_EACH_KIND
 from tests.http.behaviour.conftest import ASGI_AND_WSGI, EVERY, StartServer, few, for_each
 from tests.http.behaviour.demo_server import DemoServer, is_replay, new_name
 from tests.waiting import until
@@ -144,7 +144,7 @@ CASES: dict[str, dict[str, Case]] = {
     },
 }
 
-_ALL = tuple((profile, framework, store) for profile in CASES for framework in EVERY for store in FOUR)
+_ALL = tuple((profile, framework, store) for profile in CASES for framework in EVERY for store in ONE_OF_EACH_KIND)
 SERVERS = few(
     ("ietf", "starlette", "memory"),
     ("ietf", "django-wsgi", "sqlite"),
@@ -262,7 +262,7 @@ def test_a_store_that_is_down_gets_503_in_the_format_of_the_profile(
     assert int(response.headers["retry-after"]) >= 1
 
 
-@for_each(ASGI_AND_WSGI, few("sqlite", "redis", of=FOUR))
+@for_each(ASGI_AND_WSGI, few("sqlite", "redis", of=ONE_OF_EACH_KIND))
 def test_a_refused_key_stays_refused_after_the_purge(start_server: StartServer, framework: str, store: str) -> None:
     server = start_server(framework, store, after_retention="refuse", purge_seconds=0.05)
     name, key = new_name(), new_name()

@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.http.behaviour.demo_server import new_name
-from tests.http.behaviour.flaky_proxy import DROP, FlakyProxy
+from tests.http.behaviour.response_dropping_proxy import DROP, ResponseDroppingProxy
 from urllib3.util import Retry
 
 from onceward.http import IdempotencyMiddleware, idempotency
@@ -141,7 +141,7 @@ def test_a_client_that_retries_has_one_effect_per_key(
     server: Server, client: Callable[[str, list[str]], list[str]]
 ) -> None:
     keys = [new_name() for _ in range(KEYS)]
-    with closing(FlakyProxy(server.address, FAULTS)) as proxy:
+    with closing(ResponseDroppingProxy(server.address, FAULTS)) as proxy:
         found = client(proxy.url, keys)
 
     assert found == [f"cus_{key}" for key in keys]
@@ -232,7 +232,7 @@ def onceward_client(url: str) -> int:
 def test_a_client_handles_409_by_default_as_the_guide_says(
     server: Server, client: Callable[[str], int], status: int
 ) -> None:
-    with closing(FlakyProxy(server.address, (409,), hint=False)) as proxy:
+    with closing(ResponseDroppingProxy(server.address, (409,), hint=False)) as proxy:
         assert client(proxy.url) == status
 
     assert proxy.requests == (1 if status == 409 else 2)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.backends import FOUR
+from tests.backends import ONE_OF_EACH_KIND
 from tests.http.behaviour.conftest import ASGI_AND_WSGI, SHARED, StartServer, few, for_each, on, on_the_diagonal
 from tests.http.behaviour.demo_server import MISMATCH, DemoServer, assert_problem, is_replay, new_name
 from tests.waiting import until
 
-each = for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
+each = for_each(ASGI_AND_WSGI, few("memory", of=ONE_OF_EACH_KIND))
 
 
 @on_the_diagonal

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from tests.backends import FOUR
+from tests.backends import ONE_OF_EACH_KIND
 from tests.http.behaviour.conftest import (
     ASGI_AND_WSGI,
     ASGI_RESPONSES,
@@ -161,7 +161,7 @@ def test_a_client_that_disconnects_during_a_stream_gets_all_of_it_on_retry(serve
     assert server.runs(name) == 1
 
 
-@on(ASGI_RESPONSES, few("sqlite", of=FOUR))
+@on(ASGI_RESPONSES, few("sqlite", of=ONE_OF_EACH_KIND))
 def test_a_slow_background_task_does_not_delay_duplicates(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"background": {"gate": name}}
@@ -175,7 +175,7 @@ def test_a_slow_background_task_does_not_delay_duplicates(server: DemoServer) ->
     assert is_replay(again)
 
 
-@on(ASGI_RESPONSES, few("sqlite", of=FOUR))
+@on(ASGI_RESPONSES, few("sqlite", of=ONE_OF_EACH_KIND))
 def test_a_failing_background_task_does_not_free_the_key(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"background": {"reached": name, "fail": True}}
@@ -189,7 +189,7 @@ def test_a_failing_background_task_does_not_free_the_key(server: DemoServer) -> 
     assert server.runs(name) == 1
 
 
-@on(few("starlette", of=ASGI_RESPONSES), few("sqlite", "redis", of=FOUR))
+@on(few("starlette", of=ASGI_RESPONSES), few("sqlite", "redis", of=ONE_OF_EACH_KIND))
 @pytest.mark.parametrize("end", ["cancelled", "silent"])
 def test_a_handler_that_is_cancelled_or_sends_no_response_runs_again_if_repeatable(
     server: DemoServer, end: str
@@ -204,7 +204,7 @@ def test_a_handler_that_is_cancelled_or_sends_no_response_runs_again_if_repeatab
     assert server.runs(name) == 2
 
 
-@on(few("starlette", of=ASGI_RESPONSES), few("sqlite", "redis", of=FOUR))
+@on(few("starlette", of=ASGI_RESPONSES), few("sqlite", "redis", of=ONE_OF_EACH_KIND))
 @pytest.mark.parametrize("end", ["cancelled", "silent"])
 def test_a_handler_that_is_cancelled_or_sends_no_response_is_in_doubt_on_a_hold_route(
     server: DemoServer, end: str

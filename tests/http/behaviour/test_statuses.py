@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from tests.backends import FOUR
+from tests.backends import ONE_OF_EACH_KIND
 from tests.http.behaviour.conftest import ASGI_AND_WSGI, StartServer, few, for_each, on_both_sides, on_the_diagonal
 from tests.http.behaviour.demo_server import DemoServer, assert_problem, is_replay, new_name
 
@@ -49,7 +49,7 @@ def test_a_storm_of_server_errors_ends_with_one_outcome(server: DemoServer) -> N
     assert server.runs(name) == 5
 
 
-@for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
+@for_each(ASGI_AND_WSGI, few("memory", of=ONE_OF_EACH_KIND))
 def test_the_stored_statuses_can_be_chosen(start_server: StartServer, framework: str, store: str) -> None:
     server = start_server(framework, store, keep_status=[503])
 

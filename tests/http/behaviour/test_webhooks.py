@@ -10,14 +10,16 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.backends import FOUR
+from tests.backends import ONE_OF_EACH_KIND
 from tests.http.behaviour.conftest import Stores, few
 from tests.http.behaviour.deliveries import DELIVERIES, Delivery
 from tests.http.behaviour.demo_server import BUSY, DemoServer, ForkServer, assert_problem, is_replay, new_name
 
 # In the usual run, one server under ASGI and one under WSGI, each on another store.
 PAIRS = few(
-    "starlette sqlite", "flask redis", of=tuple(f"{one} {two}" for one in ("starlette", "flask") for two in FOUR)
+    "starlette sqlite",
+    "flask redis",
+    of=tuple(f"{one} {two}" for one in ("starlette", "flask") for two in ONE_OF_EACH_KIND),
 )
 # A store in memory does not survive its process.
 LASTING_PAIRS = tuple(pair for pair in PAIRS if "memory" not in pair)

@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.hub.backup.backup_load import Load
 from tests.hub.backup.hub_data import attach_file
-from tests.hub.backup.load import Load
 from tests.hub.hub_process import environment, running_hub
 from tests.waiting import until
 

@@ -34,7 +34,7 @@ def test_a_blob_is_readable_only_by_its_owner_and_read_only(in_folder: FolderBlo
         assert stat.S_IMODE(temp_file.path.stat().st_mode) == 0o600
 
 
-class Witness:
+class DiskWriteRecorder:
     """Records the writes to the disk, with the name of the file or folder."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -58,7 +58,7 @@ class Witness:
 def test_bytes_are_synced_before_their_name_and_their_name_before_the_result(
     in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    witness = Witness(monkeypatch, folder)
+    witness = DiskWriteRecorder(monkeypatch, folder)
     put_bytes(in_folder, b"ordered")
     first = witness.seen.copy()
     witness.seen.clear()
@@ -77,7 +77,7 @@ def test_folders_created_by_another_writer_are_synced_too(
     in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path_of(folder, b"late").parent.mkdir(parents=True)
-    witness = Witness(monkeypatch, folder)
+    witness = DiskWriteRecorder(monkeypatch, folder)
     put_bytes(in_folder, b"late")
 
     assert len([line for line in witness.seen if line.startswith("fsync blobs/sha256")]) == 3
@@ -86,7 +86,7 @@ def test_folders_created_by_another_writer_are_synced_too(
 def test_a_new_blob_folder_is_synced_with_all_its_parents(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    witness = Witness(monkeypatch, folder)
+    witness = DiskWriteRecorder(monkeypatch, folder)
     FolderBlobs(tmp_path / "one" / "two" / "blobs")
 
     assert witness.seen == ["fsync .", "fsync one", "fsync one/two", *["fsync one/two/blobs"] * 4]
@@ -144,7 +144,7 @@ def test_a_temp_file_swept_before_it_was_locked_is_created_again(
 
 
 @contextmanager
-def room_for(count: int) -> Iterator[None]:
+def limited_disk(count: int) -> Iterator[None]:
     """Limit the files of this process to `count` bytes, which acts like a full disk."""
     _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (count, hard))
@@ -164,7 +164,7 @@ def test_a_full_disk_leaves_nothing(in_folder: FolderBlobs, piece: int) -> None:
     before = open_files()
     with (
         in_folder.temp_file() as temp_file,
-        room_for(300_000),
+        limited_disk(300_000),
         pytest.raises(StoreUnavailable, match="cannot write the temporary file"),
     ):
         write_pieces(temp_file, piece)
@@ -177,7 +177,7 @@ def test_a_full_disk_leaves_nothing(in_folder: FolderBlobs, piece: int) -> None:
 
 def test_a_full_disk_leaves_the_blobs_without_an_owner(in_folder: FolderBlobs) -> None:
     before = open_files()
-    with room_for(0), pytest.raises(StoreUnavailable):
+    with limited_disk(0), pytest.raises(StoreUnavailable):
         in_folder.owner("no room")
 
     assert in_folder.sweep_temporary(0).removed_count == 0
@@ -230,7 +230,7 @@ def test_of_concurrent_callers_one_becomes_the_owner_and_all_learn_of_it(tmp_pat
 def test_the_owner_file_is_synced_before_the_result(
     in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    witness = Witness(monkeypatch, folder)
+    witness = DiskWriteRecorder(monkeypatch, folder)
     in_folder.owner("one")
     first = witness.seen.copy()
     witness.seen.clear()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.hub.blobs import worker
+from tests.hub.blobs import blob_process
 from tests.hub.blobs.blob_io import put_bytes, read_all, stored_sizes
 
 from onceward.hub.blobs import BlobStore
@@ -21,7 +21,7 @@ SIZE = 1_500_000
 
 @contextmanager
 def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, worker.__file__, *arguments]
+    command = [sys.executable, blob_process.__file__, *arguments]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         try:
             yield child
@@ -30,7 +30,7 @@ def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def run(*arguments: str) -> list[str]:
-    command = [sys.executable, worker.__file__, *arguments]
+    command = [sys.executable, blob_process.__file__, *arguments]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
 
 
@@ -45,13 +45,13 @@ def test_eight_processes_put_the_same_bytes_concurrently(blobs: BlobStore, blobs
     assert len(lines) == 8
     assert len(set(lines)) == (1 if blobs.backend == "local_cas" else 8)
     assert stored_sizes(blobs) == dict.fromkeys(lines, SIZE)
-    assert {read_all(blobs, key) for key in set(lines)} == {worker.content(SIZE)[:SIZE]}
+    assert {read_all(blobs, key) for key in set(lines)} == {blob_process.content(SIZE)[:SIZE]}
     assert blobs.sweep_temporary(0).removed_count == 0
 
 
 def test_a_put_killed_after_any_step_leaves_a_complete_blob_or_nothing(tmp_path: Path) -> None:
     steps = run("die", str(tmp_path), str(SIZE))
-    expected = worker.content(SIZE)[:SIZE]
+    expected = blob_process.content(SIZE)[:SIZE]
 
     assert steps == ["write", "fchmod", "fsync", "mkdir", "fsync", "mkdir", "fsync", "link", "fsync", "unlink", "done"]
     for number, step in enumerate(steps, start=1):

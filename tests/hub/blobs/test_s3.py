@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.hub.blobs.blob_io import put_bytes, read_all, stored_sizes
-from tests.servers.relay import PartialRelay
 from tests.servers.s3 import S3Server
+from tests.servers.s3_relay import S3Relay
 
 from onceward.errors import InvalidInput, InvalidStoreUrl, StoreMisconfigured, StoreUnavailable
 from onceward.hub.blobs.open import open_blobs
@@ -112,7 +112,7 @@ def test_a_missing_bucket_is_reported(s3_server: S3Server, tmp_path: Path) -> No
 def test_a_wrong_clock_is_reported_with_what_to_do(s3_server: S3Server, tmp_path: Path) -> None:
     body = b"<Error><Code>RequestTimeTooSkewed</Code><Message>too large</Message></Error>"
     refusal = b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
-    with PartialRelay(s3_server.port, lambda _: refusal) as relay:
+    with S3Relay(s3_server.port, lambda _: refusal) as relay:
         blobs = open_s3(s3_server.fresh_url(relay.endpoint), tmp_path)
 
         with pytest.raises(StoreMisconfigured, match="RequestTimeTooSkewed; set the clock of this machine"):

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from tests.hub.chat_hub import Fifo
 from tests.hub.client.conftest import RunWithHub
-from tests.hub.client.flaky_proxy import FlakyProxy
+from tests.hub.client.connection_breaking_proxy import ConnectionBreakingProxy
 from tests.hub.client.test_reference import public, words
 from tests.hub.hub_process import running_hub
 
@@ -133,7 +133,7 @@ def test_a_lost_response_is_requested_again_and_no_message_is_sent_twice(
     chat_hub: ChatHub, session: str, run_with_hub: RunWithHub
 ) -> None:
     async def use(hub: Hub) -> None:
-        async with FlakyProxy(chat_hub.url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(chat_hub.url) as proxy, Hub(proxy.url) as far:
             proxy.lose_answers = 2
             done = await far.chat.say(f"refund order-{session}", wait_seconds=20, session_key=session)
             assert proxy.lose_answers == 0
@@ -171,7 +171,7 @@ def test_a_stream_gives_the_answer_and_the_same_key_gives_it_again(
 def test_a_cut_stream_resumes_after_the_last_event(chat_hub: ChatHub, session: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         fifo = chat_hub.fifo()
-        async with FlakyProxy(chat_hub.url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(chat_hub.url) as proxy, Hub(proxy.url) as far:
             stream = far.chat.stream(f"say one\nsay two\nhold {fifo}\nsay three", session_key=session)
             received = [await anext(stream), await anext(stream)]
             rest = asyncio.create_task(_rest(stream))

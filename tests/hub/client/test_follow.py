@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.hub.client.conftest import RunWithHub
-from tests.hub.client.flaky_proxy import FlakyProxy
+from tests.hub.client.connection_breaking_proxy import ConnectionBreakingProxy
 from tests.waiting import soon
 
 from onceward import errors
@@ -76,7 +76,7 @@ def test_a_follower_continues_from_its_cursor(url: str, many_events: tuple[str, 
 def test_a_cancelled_wait_loses_nothing_and_closes_the_connection(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Cancelled")).topic
-        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
             following = far.follow(0, topic_id=topic.id)
             await anext(following)
             waiting = asyncio.create_task(anext(following))
@@ -94,7 +94,7 @@ def test_a_cancelled_wait_loses_nothing_and_closes_the_connection(url: str, run_
 def test_closing_ends_a_waiting_follower_and_its_connection(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> list[int]:
         topic = (await hub.create_topic("Ended")).topic
-        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
             following = far.follow(0, topic_id=topic.id)
 
             async def listen() -> list[int]:

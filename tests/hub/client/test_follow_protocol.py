@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from tests.hub.client.conftest import RunWithHub
-from tests.servers.scripted_http import Cut, Hold, ScriptedResponse, Server, Step, head, scripted
+from tests.servers.scripted_http import Cut, Hold, ScriptedResponse, ScriptedServer, Step, head, scripted
 
 from onceward import errors
 from onceward.hub.client import Following, Hub
@@ -47,7 +47,7 @@ def hold(*blocks: bytes) -> Hold:
     return Hold(START + b"".join(blocks))
 
 
-def cursors(server: Server) -> list[str | None]:
+def cursors(server: ScriptedServer) -> list[str | None]:
     return [seen.headers.get("last-event-id") for seen in server.seen]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.hub.client.conftest import RunWithHub
+from tests.hub.client.connection_breaking_proxy import ConnectionBreakingProxy
 
 from onceward import errors
 from onceward.hub import topics
@@ -133,6 +134,22 @@ def test_a_call_with_the_same_key_happens_once(url: str, run_with_hub: RunWithHu
         assert len(await hub.messages(topic.id)) == 1
         with pytest.raises(errors.KeyReused):
             await hub.post_message(topic.id, "ada", "something else", idempotency_key="ada-1")
+
+    run_with_hub(url, use)
+
+
+def test_a_lost_response_is_requested_again_and_is_the_first_one(url: str, run_with_hub: RunWithHub) -> None:
+    async def use(hub: Hub) -> None:
+        topic = (await hub.create_topic("Lost")).topic
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
+            proxy.lose_answers = 2
+            made = await far.post_message(topic.id, "ada", "hello")
+
+            assert proxy.lose_answers == 0
+            assert proxy.connections == 3
+            assert await hub.messages(topic.id) == [made.message]
+            events = [event async for event in hub.all_events(topic_id=topic.id)]
+            assert [event.event_id for event in events[1:]] == [made.event_id]
 
     run_with_hub(url, use)
 

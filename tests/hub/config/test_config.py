@@ -26,7 +26,7 @@ from onceward.hub.config.config import (
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a new folder, which has an `onceward.toml` only if the test writes one."""
     monkeypatch.chdir(tmp_path)
 

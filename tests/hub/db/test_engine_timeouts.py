@@ -22,7 +22,7 @@ from onceward.hub.topics.attachment import Attached
 
 
 @pytest.fixture
-def odd(postgres_server: PostgresServer, postgres_template: str) -> Iterator[Database]:
+def database_with_weak_settings(postgres_server: PostgresServer, postgres_template: str) -> Iterator[Database]:
     """A database whose owner prefers other settings than ours."""
     url = postgres_server.create_database(postgres_template)
     name = sql.Identifier(url.rpartition("/")[2])
@@ -33,28 +33,28 @@ def odd(postgres_server: PostgresServer, postgres_template: str) -> Iterator[Dat
         yield database
 
 
-def test_the_settings_of_a_database_do_not_weaken_a_write(odd: Database) -> None:
+def test_the_settings_of_a_database_do_not_weaken_a_write(database_with_weak_settings: Database) -> None:
     """A writer that waited for the same attachment and is refused by its index finds it, although it is newer than its
     snapshot.
     """
     new = topics.NewAttachment("note", {"a": 1})
     found: list[Attached] = []
-    with odd.write() as tx:
+    with database_with_weak_settings.write() as tx:
         topic, _ = topics.create_topic(tx, "odd")
 
     def attach() -> None:
-        with odd.write() as tx:
+        with database_with_weak_settings.write() as tx:
             found.append(topics.attach(tx, topic.id, new))
 
     late = threading.Thread(target=attach)
-    with odd.write() as tx:
+    with database_with_weak_settings.write() as tx:
         first = topics.attach(tx, topic.id, new)
         late.start()
-        wait_until_somebody_waits(odd)
+        wait_until_somebody_waits(database_with_weak_settings)
     late.join(SECONDS_MAX)
 
     assert [(one.attachment.id, one.event_id) for one in found] == [(first.attachment.id, None)]
-    with odd.write() as tx:
+    with database_with_weak_settings.write() as tx:
         assert tx.execute(text("SHOW synchronous_commit")).scalar() == "on"
 
 
@@ -70,24 +70,24 @@ def wait_until_somebody_waits(database: Database) -> None:
     until(somebody_waits, "nobody waits for a lock")
 
 
-def test_an_idle_transaction_is_ended(odd: Database) -> None:
+def test_an_idle_transaction_is_ended(database_with_weak_settings: Database) -> None:
     """Otherwise a process that is frozen while it appends would block all writers until it continues."""
-    with odd.write() as tx:
+    with database_with_weak_settings.write() as tx:
         assert tx.execute(text("SHOW idle_in_transaction_session_timeout")).scalar() == f"{IDLE_SECONDS}s"
         assert tx.execute(text("SHOW lock_timeout")).scalar() == f"{LOCK_SECONDS}s"
 
     def stand_still() -> None:
-        with odd.write() as tx:
+        with database_with_weak_settings.write() as tx:
             topics.create_topic(tx, "lost")
             tx.execute(text("SET LOCAL idle_in_transaction_session_timeout = '50ms'"))
             own = tx.execute(text("SELECT pg_backend_pid()")).scalar_one()
-            wait_until_gone(odd, own)
+            wait_until_gone(database_with_weak_settings, own)
             tx.execute(text("SELECT 1"))
 
     with pytest.raises(StoreUnavailable):
         stand_still()
 
-    with odd.read() as tx:
+    with database_with_weak_settings.read() as tx:
         assert topics.list_topics(tx, 10).items == []
 
 
@@ -101,11 +101,11 @@ def wait_until_gone(database: Database, backend: int) -> None:
     until(is_gone, "the server still has it")
 
 
-def test_a_lock_that_is_held_for_too_long_is_not_waited_for(odd: Database) -> None:
-    with odd.write() as holder:
+def test_a_lock_that_is_held_for_too_long_is_not_waited_for(database_with_weak_settings: Database) -> None:
+    with database_with_weak_settings.write() as holder:
         holder.execute(text("SELECT pg_advisory_xact_lock(1)"))
 
-        with pytest.raises(StoreUnavailable, match="lock timeout"), odd.write() as tx:
+        with pytest.raises(StoreUnavailable, match="lock timeout"), database_with_weak_settings.write() as tx:
             tx.execute(text("SELECT set_config('lock_timeout', '50ms', true), pg_advisory_xact_lock(1)"))
 
 

@@ -54,7 +54,7 @@ def findings(config: Config, clock: Callable[[], float] = time.time) -> dict[str
     return {finding.check: finding for finding in check_up(config, clock)}
 
 
-def wrong(found: dict[str, CheckResult]) -> dict[str, Level]:
+def not_ok(found: dict[str, CheckResult]) -> dict[str, Level]:
     return {check: finding.level for check, finding in found.items() if finding.level is not Level.OK}
 
 
@@ -68,7 +68,7 @@ def test_a_healthy_hub_has_no_findings_and_stays_as_it_is(config: Config) -> Non
 
     found = findings(config)
 
-    assert wrong(found) == {}
+    assert not_ok(found) == {}
     assert {
         "database",
         "schema",
@@ -88,7 +88,7 @@ def _execute(file: Path, statement: str) -> None:
         database.execute(statement)
 
 
-def _held(config: Config, act: Callable[[Ledger, Claim], object], lease_seconds: float = 30) -> None:
+def _with_claim(config: Config, act: Callable[[Ledger, Claim], object], lease_seconds: float = 30) -> None:
     with data_folder.ledger(config) as ledger:
         claim = ledger.blocking.begin("call", "charge:1", repeatable=False, lease_seconds=lease_seconds)
         assert isinstance(claim, Claim)
@@ -132,12 +132,12 @@ FAULTS: dict[str, tuple[Callable[[Config], object], dict[str, Level], str]] = {
         "chmod -R go=",
     ),
     "a doubt": (
-        lambda config: _held(config, lambda ledger, claim: ledger.blocking.doubt(claim)),
+        lambda config: _with_claim(config, lambda ledger, claim: ledger.blocking.doubt(claim)),
         {"doubts": Level.WARNING},
         "1 claim is in doubt, the oldest since 0.0 hours",
     ),
     "a claim without a holder": (
-        lambda config: _held(config, lambda ledger, claim: ledger.blocking.lapse(claim)),
+        lambda config: _with_claim(config, lambda ledger, claim: ledger.blocking.lapse(claim)),
         {"lapsed": Level.WARNING},
         "have lost their holder, and are not in doubt yet: 1",
     ),
@@ -182,20 +182,20 @@ def test_a_deliberate_fault_is_found(config: Config, fault: str) -> None:
 
     found = findings(config)
 
-    assert wrong(found) == levels
+    assert not_ok(found) == levels
     (check,) = levels
     assert words in f"{found[check].detail} {found[check].advice}"
     assert found[check].advice
 
 
 def test_an_old_doubt_is_a_problem(config: Config) -> None:
-    _held(config, lambda ledger, claim: ledger.blocking.doubt(claim))
+    _with_claim(config, lambda ledger, claim: ledger.blocking.doubt(claim))
     _execute(
         config.data_folder / "ledger.db",
         "UPDATE platform_idempotency_keys SET claimed_at = '2020-01-01T00:00:00.000000Z' WHERE status = 'in_doubt'",
     )
 
-    assert wrong(findings(config)) == {"doubts": Level.PROBLEM}
+    assert not_ok(findings(config)) == {"doubts": Level.PROBLEM}
 
 
 @pytest.mark.parametrize(
@@ -212,13 +212,13 @@ def test_the_retention_is_compared_with_how_long_callers_retry(config: Config, h
 
 
 def test_a_short_retention_of_chat_keys_is_a_problem(config: Config) -> None:
-    assert wrong(findings(replace(config, turns=TurnsSettings(api_ttl_seconds=60)))) == {
+    assert not_ok(findings(replace(config, turns=TurnsSettings(api_ttl_seconds=60)))) == {
         "chat-retention": Level.PROBLEM
     }
 
 
 def test_a_public_address_without_tokens_is_a_problem(config: Config) -> None:
-    assert wrong(findings(replace(config, hub=replace(config.hub, host="0.0.0.0")))) == {"tokens": Level.PROBLEM}  # noqa: S104
+    assert not_ok(findings(replace(config, hub=replace(config.hub, host="0.0.0.0")))) == {"tokens": Level.PROBLEM}  # noqa: S104
 
 
 def test_too_few_file_descriptors_are_a_warning(config: Config) -> None:
@@ -229,7 +229,7 @@ def test_too_few_file_descriptors_are_a_warning(config: Config) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
-    assert wrong(found) == {"file-descriptors": Level.WARNING}
+    assert not_ok(found) == {"file-descriptors": Level.WARNING}
 
 
 def test_data_in_memory_is_a_warning() -> None:
@@ -239,7 +239,7 @@ def test_data_in_memory_is_a_warning() -> None:
             pass
         open_blobs(config.blobs_url)
 
-        found = wrong(findings(config))
+        found = not_ok(findings(config))
 
     assert found == {"durability": Level.WARNING, "ledger": Level.WARNING}
 
@@ -253,7 +253,7 @@ def test_a_dead_bucket_is_a_problem(config: Config, monkeypatch: pytest.MonkeyPa
 
         found = findings(replace(config, hub=replace(config.hub, blobs=url)))
 
-    assert wrong(found) == {"blobs": Level.PROBLEM}
+    assert not_ok(found) == {"blobs": Level.PROBLEM}
 
 
 def test_a_probe_leaves_nothing_in_a_bucket(config: Config, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def test_a_probe_leaves_nothing_in_a_bucket(config: Config, servers: Servers, mo
 
     found = findings(replace(config, hub=replace(config.hub, blobs=url)))
 
-    assert wrong(found) == {}
+    assert not_ok(found) == {}
     assert list(open_blobs(url).keys()) == []
 
 
@@ -276,9 +276,9 @@ def test_a_redis_that_may_lose_writes_is_a_problem(config: Config) -> None:
         )
         server_is_gone = replace(config, hub=replace(config.hub, ledger=url))
 
-    assert wrong(refused) == {"ledger-durability": Level.PROBLEM}
-    assert wrong(accepted) == {"ledger-durability": Level.WARNING}
-    assert wrong(findings(server_is_gone)) == {"ledger": Level.PROBLEM}
+    assert not_ok(refused) == {"ledger-durability": Level.PROBLEM}
+    assert not_ok(accepted) == {"ledger-durability": Level.WARNING}
+    assert not_ok(findings(server_is_gone)) == {"ledger": Level.PROBLEM}
 
 
 def test_a_redis_that_syncs_once_a_second_is_a_warning(config: Config) -> None:
@@ -289,8 +289,8 @@ def test_a_redis_that_syncs_once_a_second_is_a_warning(config: Config) -> None:
         server.execute("CONFIG SET", "appendfsync", "everysec")
         unsynced = findings(config)
 
-    assert wrong(synced) == {}
-    assert wrong(unsynced) == {"ledger-durability": Level.WARNING}
+    assert not_ok(synced) == {}
+    assert not_ok(unsynced) == {"ledger-durability": Level.WARNING}
     assert "appendfsync everysec" in unsynced["ledger-durability"].detail
 
 
@@ -298,7 +298,7 @@ def test_the_server_of_the_ledger_is_named_with_its_version(config: Config, serv
     for one, name in ((servers.redis, r"(Redis|Valkey) \d+\."), (servers.valkey, r"Valkey \d+\.")):
         found = findings(replace(config, hub=replace(config.hub, ledger=one.fresh_url())))
 
-        assert wrong(found) == {}
+        assert not_ok(found) == {}
         assert re.match(name, found["ledger-durability"].detail)
 
 
@@ -316,7 +316,7 @@ class TestPostgres:
             with psycopg.connect(config.database_url) as session:
                 return session.execute("SHOW full_page_writes").fetchone() == ("off",)
 
-        assert wrong(findings(config)) == {}
+        assert not_ok(findings(config)) == {}
         with psycopg.connect(config.database_url, autocommit=True) as owner:
             owner.execute("ALTER SYSTEM SET full_page_writes = off")
             owner.execute("SELECT pg_reload_conf()")
@@ -328,14 +328,14 @@ class TestPostgres:
                 owner.execute("SELECT pg_reload_conf()")
                 until(lambda: not is_off())
 
-        assert wrong(found) == {"durability": Level.PROBLEM, "ledger-durability": Level.PROBLEM}
+        assert not_ok(found) == {"durability": Level.PROBLEM, "ledger-durability": Level.PROBLEM}
         assert "full_page_writes is off" in found["durability"].detail
 
     @pytest.mark.parametrize(
         ("ahead", "level"), [(10.0, Level.WARNING), (-10.0, Level.WARNING), (-100.0, Level.PROBLEM), (0.5, None)]
     )
     def test_clock_skew_is_found(self, config: Config, ahead: float, level: Level | None) -> None:
-        found = wrong(findings(config, lambda: time.time() - ahead))
+        found = not_ok(findings(config, lambda: time.time() - ahead))
 
         assert (found.get("database-clock"), found.get("ledger-clock")) == (level, level)
 
@@ -345,7 +345,7 @@ class TestPostgres:
         narrow = findings(replace(config, hub=replace(config.hub, workers=5, database_connections=9)))["connections"]
 
         assert (enough.level, enough.data) == (Level.OK, {"needed": 80, "allowed": 97})
-        assert wrong(many) == {"connections": Level.WARNING}
+        assert not_ok(many) == {"connections": Level.WARNING}
         assert many["connections"].data == {"needed": 100, "allowed": 97}
         assert "5 workers with 20 connections each" in many["connections"].detail
         assert (narrow.level, narrow.data["needed"]) == (Level.OK, 50)
@@ -362,7 +362,7 @@ class TestPostgres:
 
         found = findings(replace(config, hub=replace(config.hub, database=url, ledger=url, workers=5)))
 
-        assert wrong(found) == {}
+        assert not_ok(found) == {}
         assert (
             "a connection pooler is in front of the server; it must accept 100 clients" in found["connections"].detail
         )
@@ -383,7 +383,7 @@ class TestPostgres:
                 owner.execute(f"DROP OWNED BY {role}".encode())
                 owner.execute(f"DROP ROLE {role}".encode())
 
-        assert wrong(found).keys() >= {"privileges", "ledger-privileges"}
+        assert not_ok(found).keys() >= {"privileges", "ledger-privileges"}
         assert f"the role {role} lacks " in found["privileges"].detail
         assert "onceward schema create --database postgresql://OWNER@" in found["privileges"].advice
         assert f"--role {role}" in found["ledger-privileges"].advice

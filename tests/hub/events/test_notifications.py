@@ -24,7 +24,7 @@ from onceward.hub.events.notifications import NoSource
 NEVER = 600.0
 
 
-async def caught_up(one: Client) -> None:
+async def wait_until_caught_up(one: Client) -> None:
     await one.hello()
     await one.receive_until("caught_up")
 
@@ -32,7 +32,7 @@ async def caught_up(one: Client) -> None:
 def test_a_notification_is_enough(database: Database) -> None:
     async def follow(server: FeedServer) -> None:
         async with client(server) as one:
-            await caught_up(one)
+            await wait_until_caught_up(one)
             for number in range(1, 6):
                 write(database, new(1))
                 server.feed.notify()
@@ -45,7 +45,7 @@ def test_a_notification_is_enough(database: Database) -> None:
 def test_no_notification_is_needed(database: Database) -> None:
     async def follow(server: FeedServer) -> None:
         async with client(server) as one:
-            await caught_up(one)
+            await wait_until_caught_up(one)
             for number in range(1, 4):
                 write(database, new(1))
                 assert await one.events(1) == [number]
@@ -57,7 +57,7 @@ def test_no_notification_is_needed(database: Database) -> None:
 def test_the_database_notifies_about_commits_of_other_processes(database: Database, database_url: str) -> None:
     async def follow(server: FeedServer, other: Database) -> None:
         async with client(server) as one:
-            await caught_up(one)
+            await wait_until_caught_up(one)
             for number in range(1, 6):
                 write(other, new(1))
                 assert await one.events(1) == [number]
@@ -69,11 +69,11 @@ def test_the_database_notifies_about_commits_of_other_processes(database: Databa
 def test_notifications_start_again_with_the_next_follower(database: Database) -> None:
     async def follow(server: FeedServer) -> None:
         async with client(server) as one:
-            await caught_up(one)
+            await wait_until_caught_up(one)
         await soon(lambda: not server.feed.followers, "it is not forgotten")
         write(database, new(3))
         async with client(server) as one:
-            await caught_up(one)
+            await wait_until_caught_up(one)
             write(database, new(2))
             assert await one.events(2) == [4, 5]
 
@@ -90,7 +90,7 @@ def test_a_database_that_drops_every_connection_only_causes_delays(
 
     async def follow(server: FeedServer, other: Database) -> None:
         async with client(server) as live, client(server) as behind:
-            await caught_up(live)
+            await wait_until_caught_up(live)
             await behind.hello(after_event_id=0)
             for _ in range(3):
                 with other.read() as tx:
@@ -111,7 +111,7 @@ def test_a_dropped_listening_connection_is_opened_again(database: Database) -> N
 
     async def follow(server: FeedServer) -> None:
         async with client(server) as one:
-            await caught_up(one)
+            await wait_until_caught_up(one)
             (before,) = await soon(listening, "it does not listen")
             with database.read() as tx:
                 tx.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": before})
@@ -148,7 +148,7 @@ def test_any_error_while_reading_is_logged_once_and_retried(
 
     async def follow(server: FeedServer) -> None:
         async with client(server) as one:
-            await caught_up(one)
+            await wait_until_caught_up(one)
             written = write(database, new(2))
             assert await one.events(2) == written
 
@@ -181,7 +181,7 @@ def test_a_process_with_thousands_of_files_is_still_woken(request: pytest.Fixtur
 def test_a_notification_from_any_thread_at_any_time_is_harmless(database: Database) -> None:
     async def follow(server: FeedServer) -> None:
         async with client(server) as one:
-            await caught_up(one)
+            await wait_until_caught_up(one)
             written = write(database, new(50))
             assert await one.events(50) == written
 

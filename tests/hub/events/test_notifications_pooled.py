@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from tests.backends import Servers
 from tests.hub.events.feed_server import FeedServer, client, new, write
-from tests.hub.events.test_notifications import NEVER, caught_up
+from tests.hub.events.test_notifications import NEVER, wait_until_caught_up
 from tests.servers.pgbouncer import Pgbouncer
 
 from onceward.hub.db.engine import Database, open_database
@@ -26,7 +26,7 @@ def test_events_of_other_processes_arrive_behind_a_pooler(
 
     async def follow(server: FeedServer, other: Database) -> None:
         async with client(server) as one:
-            await caught_up(one)
+            await wait_until_caught_up(one)
             written = write(other, new(1))
             assert await one.events(1) == written
             pooler.stop()

@@ -35,7 +35,7 @@ def sessions(server: FeedServer) -> list[FeedSession]:
     return [one for one in server.feed._sessions if isinstance(one, FeedSession)]
 
 
-def narrow() -> socket.socket:
+def small_buffer_socket() -> socket.socket:
     """A connection with a small receive buffer."""
     one = socket.socket()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
@@ -58,7 +58,7 @@ def test_one_stalled_client_delays_no_other_client_and_costs_no_memory(database:
     everybody = asyncio.Event()
 
     async def follow(server: FeedServer) -> None:
-        with narrow() as connection:
+        with small_buffer_socket() as connection:
             connection.setblocking(False)
             await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", server.port))
             async with client(server, sock=connection) as stalled:
@@ -111,7 +111,7 @@ def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Databas
     old = 600 if source == "log" else 0
 
     async def follow(server: FeedServer) -> None:
-        with narrow() as connection:
+        with small_buffer_socket() as connection:
             connection.setblocking(False)
             await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", server.port))
             async with client(server, sock=connection, max_size=None) as one:
@@ -148,15 +148,15 @@ def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Databas
 def test_a_client_that_never_reads_again_is_removed_from_the_feed(
     database: Database, kind: str, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for moment in ("events.websocket._CLOSE", "events.sse._CLOSE", "server.websocket_protocol._CUT"):
-        monkeypatch.setattr(f"onceward.hub.{moment}_SECONDS", 0.1)
+    for setting in ("events.websocket._CLOSE", "events.sse._CLOSE", "server.websocket_protocol._CUT"):
+        monkeypatch.setattr(f"onceward.hub.{setting}_SECONDS", 0.1)
     write(database, new(400, size=8_000))
 
     async def follow(server: FeedServer) -> None:
-        with narrow() as connection:
+        with small_buffer_socket() as connection:
             connection.settimeout(TIMEOUT_SECONDS)
             connection.connect(("127.0.0.1", server.port))
-            _ask(connection, kind)
+            _send_request(connection, kind)
             await soon(lambda: server.feed.followers == 1)
             await soon(lambda: server.feed.followers == 0)
             if ours:
@@ -167,7 +167,7 @@ def test_a_client_that_never_reads_again_is_removed_from_the_feed(
         asyncio.run(follow(server))
 
 
-def _ask(connection: socket.socket, kind: str) -> None:
+def _send_request(connection: socket.socket, kind: str) -> None:
     if kind == "stream":
         connection.sendall(b"GET /api/v1/events/stream?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         return
@@ -184,7 +184,7 @@ def test_a_slow_client_that_keeps_reading_is_never_closed(database: Database) ->
     """Sending its backlog takes longer than the hub's timeout, but the backlog shrinks."""
 
     async def follow(server: FeedServer) -> None:
-        with narrow() as connection:
+        with small_buffer_socket() as connection:
             connection.setblocking(False)
             await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", server.port))
             async with client(server, sock=connection, max_queue=1) as one:
@@ -215,7 +215,7 @@ def test_a_stop_does_not_wait_for_a_client_that_does_not_read(
     monkeypatch.setattr("onceward.hub.events.websocket._CLOSE_SECONDS", 0.1)
 
     async def follow(server: FeedServer) -> None:
-        with narrow() as connection:
+        with small_buffer_socket() as connection:
             connection.setblocking(False)
             await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", server.port))
             async with client(server, sock=connection) as one:
@@ -236,7 +236,7 @@ def test_a_client_that_does_not_read_can_be_dismissed(database: Database, monkey
     monkeypatch.setattr("onceward.hub.events.websocket._CLOSE_SECONDS", 0.1)
 
     async def follow(server: FeedServer) -> None:
-        with narrow() as connection:
+        with small_buffer_socket() as connection:
             connection.setblocking(False)
             await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", server.port))
             async with client(server, sock=connection) as one, client(server) as other:

@@ -140,7 +140,7 @@ def test_events_deleted_by_retention_before_they_were_read_are_reported_as_a_gap
     asyncio.run(follow())
 
 
-async def closing(server: FeedServer, *messages: object) -> tuple[dict[str, object], int, str]:
+async def last_frame_and_close(server: FeedServer, *messages: object) -> tuple[dict[str, object], int, str]:
     """Return the last frame and the close that follow these messages."""
     async with client(server) as one:
         for message in messages:
@@ -162,7 +162,7 @@ HELLO = {"type": "hello", "after_event_id": 0}
     ids=["no-json", "binary", "too-large", "two-hellos", "binary-later"],
 )
 def test_an_invalid_message_is_4400_with_the_reason(server: FeedServer, messages: list[object]) -> None:
-    frame, code, _ = asyncio.run(closing(server, *messages))
+    frame, code, _ = asyncio.run(last_frame_and_close(server, *messages))
 
     assert (frame["type"], frame["code"], code) == ("error", "bad-message", 4400)
     assert frame["detail"]
@@ -173,7 +173,7 @@ def test_a_cursor_beyond_the_log_is_4409(server: FeedServer, database: Database)
     write(database, new(3))
 
     for future in (4, 2**63, 10**30):
-        frame, code, _ = asyncio.run(closing(server, {"type": "hello", "after_event_id": future}))
+        frame, code, _ = asyncio.run(last_frame_and_close(server, {"type": "hello", "after_event_id": future}))
         assert (frame["type"], frame["code"], code) == ("error", "future-cursor", 4409)
 
 
@@ -185,7 +185,7 @@ def test_another_log_is_4410_and_the_same_log_is_followed(server: FeedServer, da
             epoch = (await one.hello(after_event_id=0))["log_epoch"]
         async with client(server) as one:
             assert (await one.hello(after_event_id=3, log_epoch=epoch))["type"] == "hello_ok"
-        frame, code, _ = await closing(server, {**HELLO, "log_epoch": "another"})
+        frame, code, _ = await last_frame_and_close(server, {**HELLO, "log_epoch": "another"})
         assert (frame["code"], code) == ("other-log", 4410)
 
     asyncio.run(follow())
@@ -194,7 +194,7 @@ def test_another_log_is_4410_and_the_same_log_is_followed(server: FeedServer, da
 def test_no_hello_in_time_is_4408(server: FeedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onceward.hub.events.websocket.HANDSHAKE_SECONDS", 0.05)
 
-    frame, code, _ = asyncio.run(closing(server))
+    frame, code, _ = asyncio.run(last_frame_and_close(server))
 
     assert (frame["code"], code) == ("no-hello", 4408)
 

@@ -195,7 +195,7 @@ def _texts() -> Iterator[Case]:
     for media_type, texts in corpus_texts.TEXTS.items():
         group = "plain text" if media_type == "text/plain" else "kinds of text"
         for variant, text in texts.items():
-            for way, data in _ways(text):
+            for way, data in _text_variants(text):
                 yield Case(group, media_type, f"{variant}, {way}", data)
             if media_type == "text/plain":
                 for encoding in corpus_texts.older(variant):
@@ -214,7 +214,7 @@ def _texts() -> Iterator[Case]:
         yield Case("kinds of text", media_type, f"large {len(data)}", data)
 
 
-def _ways(text: str) -> Iterator[tuple[str, bytes]]:
+def _text_variants(text: str) -> Iterator[tuple[str, bytes]]:
     data = text.encode()
     yield "utf-8", data
     yield "CRLF", data.replace(b"\n", b"\r\n")

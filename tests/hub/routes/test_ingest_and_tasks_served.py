@@ -139,14 +139,14 @@ def test_gc_leaves_an_upload_in_progress_and_removes_what_a_killed_hub_left(tmp_
     data_dir = tmp_path / "data"
     with running_hub(data_dir=data_dir) as hub, httpx.Client(base_url=hub.url) as client:
         _make_task(client)
-        with uploading(hub, data_dir) as temporary:
+        with StalledUpload(hub, data_dir) as temporary:
             now = {"dry_run": False, "grace_seconds": 0}
             alive = client.post("/v1/admin/gc-blobs", json=now, headers={"X-Confirm": "true"}).json()
             assert temporary.exists()
             hub.process.kill()
             hub.wait()
             size = temporary.stat().st_size
-            dead = [collected(data_dir, how) for how in ("--dry-run", "--apply")]
+            dead = [run_gc(data_dir, option) for option in ("--dry-run", "--apply")]
 
     assert (alive["orphan_count"], alive["reclaimed_bytes"]) == (0, 0)
     assert [(one["orphan_count"], one["reclaimed_bytes"]) for one in dead] == [(1, size)] * 2
@@ -154,8 +154,8 @@ def test_gc_leaves_an_upload_in_progress_and_removes_what_a_killed_hub_left(tmp_
     assert list((data_dir / "blobs" / "tmp").iterdir()) == []
 
 
-class uploading:  # noqa: N801  # used as a function
-    """Start an upload that stops in the middle and stays connected. Return its temporary file."""
+class StalledUpload:
+    """An upload that stops in the middle and stays connected. The block gets its temporary file."""
 
     def __init__(self, hub: RunningHub, data_dir: Path) -> None:
         self._hub, self._folder = hub, data_dir / "blobs" / "tmp"
@@ -174,10 +174,9 @@ class uploading:  # noqa: N801  # used as a function
         self._connection.close()
 
 
-def collected(data_dir: Path, how: str) -> dict[str, Any]:
-    command = [forked_python("onceward.hub.app"), "-m", "onceward", "admin", "gc-blobs", how, "--grace", "0", "--json"]
-    done = subprocess.run(
-        [*command, "--data-dir", str(data_dir)], env=environment(), stdout=subprocess.PIPE, check=True, text=True
-    )
+def run_gc(data_dir: Path, option: str) -> dict[str, Any]:
+    arguments = ["admin", "gc-blobs", option, "--grace", "0", "--json", "--data-dir", str(data_dir)]
+    command = [forked_python("onceward.hub.app"), "-m", "onceward", *arguments]
+    done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

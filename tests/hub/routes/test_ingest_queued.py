@@ -29,7 +29,7 @@ def client(database: Database, database_url: str, tmp_path: Path) -> Iterator[Cl
         yield client
 
 
-def at_once(client: Client, several: list[tuple[Any, str | None]]) -> list[httpx.Response]:
+def post_concurrently(client: Client, several: list[tuple[Any, str | None]]) -> list[httpx.Response]:
     async def all_of_them() -> list[httpx.Response]:
         headers = [{} if key is None else {"Idempotency-Key": key} for _, key in several]
         posts = [
@@ -50,8 +50,8 @@ def test_requests_at_once_get_their_own_answers(client: Client, database: Databa
         ({"items": [PLAIN]}, "batch"),
     ]
 
-    answers = at_once(client, several)
-    again = at_once(client, several[10:20])
+    answers = post_concurrently(client, several)
+    again = post_concurrently(client, several[10:20])
 
     assert [answer.json()["clean_text"] for answer in answers[:20]] == [f"text {number}" for number in range(20)]
     assert {answer.json()["action"] for answer in answers[:20]} == {"inserted"}
@@ -67,7 +67,7 @@ def test_requests_at_once_get_their_own_answers(client: Client, database: Databa
 
 
 def test_the_same_entry_at_once_is_inserted_once(client: Client, database: Database) -> None:
-    answers = [answer.json() for answer in at_once(client, [(newsletter("<1@x>", "monday"), None)] * 12)]
+    answers = [answer.json() for answer in post_concurrently(client, [(newsletter("<1@x>", "monday"), None)] * 12)]
 
     assert sorted(one["action"] for one in answers) == ["inserted", *["skipped"] * 11]
     assert len({one["id"] for one in answers}) == len(rows(database, "pkm")) == 1
@@ -144,7 +144,7 @@ def test_an_entry_that_the_database_refuses_is_told_and_costs_the_others_nothing
             tx.execute(text("ALTER TABLE pkm.entries ADD CONSTRAINT no_spam CHECK (title <> 'spam')"))
 
     titles = ["ham", "spam", "eggs"]
-    answers = at_once(client, [(thought(number, title=title), None) for number, title in enumerate(titles)])
+    answers = post_concurrently(client, [(thought(number, title=title), None) for number, title in enumerate(titles)])
     batch = insert(client, {"items": [thought(3), thought(4, title="spam")]}).json()["results"]
 
     assert [answer.status_code for answer in answers] == [200, 400, 200]

@@ -30,7 +30,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+def sqlite_client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     """On SQLite with a folder only, for what does not depend on the stores."""
     with tasks_hub("sqlite-folder", request, tmp_path) as client:
         yield client
@@ -123,21 +123,21 @@ SHOWN = [
 ]
 
 
-def test_only_passive_content_is_shown_inline(here: Client) -> None:
+def test_only_passive_content_is_shown_inline(sqlite_client: Client) -> None:
     for content, name, media_type, inline in SHOWN:
-        made = attach(here, content, name=name)
-        answer = here.get(content_of(made))
+        made = attach(sqlite_client, content, name=name)
+        answer = sqlite_client.get(content_of(made))
         assert made["media_type"] == answer.headers["content-type"].partition(";")[0] == media_type, content
         assert answer.headers["content-disposition"].startswith("inline" if inline else "attachment"), content
 
 
-def test_a_declaration_does_not_make_active_content_harmless(here: Client) -> None:
+def test_a_declaration_does_not_make_active_content_harmless(sqlite_client: Client) -> None:
     """Also with the check switched off: the bytes decide."""
     html = b"<!doctype html><html><body>x</body></html>"
     for declared in ("text/plain", "image/png", "application/octet-stream"):
         for off in ((), (("reject_media_type_mismatch", "false"),)):
             parts = (("kind", "spec"), ("media_type", declared), ("content", html, "a"), *off)
-            assert problem(upload(here, *parts), 400)["errors"][0]["field"] == "media_type"
+            assert problem(upload(sqlite_client, *parts), 400)["errors"][0]["field"] == "media_type"
 
 
 NAMES = {
@@ -149,10 +149,10 @@ NAMES = {
 }
 
 
-def test_a_file_name_is_never_interpreted_and_comes_back_unchanged(here: Client) -> None:
+def test_a_file_name_is_never_interpreted_and_comes_back_unchanged(sqlite_client: Client) -> None:
     for sent, kept in NAMES.items():
-        made = attach(here, b"1", name=sent)
-        disposition = here.get(content_of(made)).headers["content-disposition"]
+        made = attach(sqlite_client, b"1", name=sent)
+        disposition = sqlite_client.get(content_of(made)).headers["content-disposition"]
         assert made.get("filename") == kept
         if kept is None:
             assert "filename" not in disposition
@@ -183,16 +183,16 @@ def test_expired_content_is_listed_and_not_sent(client: Client) -> None:
     assert client.get(UPLOADS).json()["attachments"] == [far]
 
 
-def test_missing_bytes_and_bytes_in_another_store_are_reported(here: Client, tmp_path: Path) -> None:
-    gone, elsewhere = attach(here, b"gone"), attach(here, b"elsewhere")
+def test_missing_bytes_and_bytes_in_another_store_are_reported(sqlite_client: Client, tmp_path: Path) -> None:
+    gone, elsewhere = attach(sqlite_client, b"gone"), attach(sqlite_client, b"elsewhere")
     file = tmp_path / "blobs/sha256" / gone["sha256"][:2] / gone["sha256"][2:4] / gone["sha256"]
     file.unlink()
     with closing(open_database(f"sqlite:///{tmp_path}/hub.db")) as database, database.write() as tx:
         tx.execute(text("UPDATE blobs SET storage_backend = 's3', blob_key = 'x' WHERE size_bytes = 9"))
 
-    assert problem(here.get(content_of(gone)), 404)["code"] == "notFound"
-    assert here.request("HEAD", content_of(gone)).status_code == 404
+    assert problem(sqlite_client.get(content_of(gone)), 404)["code"] == "notFound"
+    assert sqlite_client.request("HEAD", content_of(gone)).status_code == 404
     assert (
         "the content is in the blob store 's3', but this hub uses 'local_cas' (hub.blobs)"
-        in problem(here.get(content_of(elsewhere)), 404)["detail"]
+        in problem(sqlite_client.get(content_of(elsewhere)), 404)["detail"]
     )

@@ -20,53 +20,55 @@ from onceward.hub.app import UPLOADERS
 
 
 @pytest.fixture
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+def sqlite_client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     with tasks_hub("sqlite-folder", request, tmp_path) as client:
         yield client
 
 
-def test_admin_requests_need_no_body(here: Client, tmp_path: Path) -> None:
-    made = attach(here, b"what was sent")
+def test_admin_requests_need_no_body(sqlite_client: Client, tmp_path: Path) -> None:
+    made = attach(sqlite_client, b"what was sent")
     file = tmp_path / "blobs/sha256" / made["sha256"][:2] / made["sha256"][2:4] / made["sha256"]
     file.chmod(0o600)
     file.write_bytes(b"what was kept")
 
-    counted, checked = here.post("/v1/admin/gc-blobs"), here.post("/v1/admin/fsck")
+    counted, checked = sqlite_client.post("/v1/admin/gc-blobs"), sqlite_client.post("/v1/admin/fsck")
 
     assert (counted.status_code, counted.json()["dry_run"]) == (200, True)
     (damage,) = checked.json()["damaged"]
     assert (damage["problem"], damage["quarantined"]) == ("wrong-content", True)
 
 
-def test_null_counts_as_absent_for_every_field_of_a_link(here: Client) -> None:
+def test_null_counts_as_absent_for_every_field_of_a_link(sqlite_client: Client) -> None:
     fields = dict.fromkeys(("title", "expires_at", "media_type", "labels", "meta", "external_url"))
 
-    answer = here.post(f"{UPLOADS}/link", json={"kind": "spec", "repo_path": "a/b.txt", **fields})
+    answer = sqlite_client.post(f"{UPLOADS}/link", json={"kind": "spec", "repo_path": "a/b.txt", **fields})
 
     assert answer.status_code == 201
     assert answer.json()["labels"] == []
     assert "meta" not in answer.json()
 
 
-def test_computed_fields_cannot_be_set_by_the_client(here: Client) -> None:
+def test_computed_fields_cannot_be_set_by_the_client(sqlite_client: Client) -> None:
     meta = '{"sniffed_media_type": "image/png", "archive": {"entries": 1}, "mine": 1}'
 
-    made = attach(here, b"plain text", ("meta", meta), name="a.txt")
+    made = attach(sqlite_client, b"plain text", ("meta", meta), name="a.txt")
 
     assert made["meta"] == {"mine": 1}
 
 
 @pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "k"}], ids=["no key", "key"])
-def test_a_digest_of_the_file_is_accepted_like_one_of_the_whole_form(here: Client, key: dict[str, str]) -> None:
+def test_a_digest_of_the_file_is_accepted_like_one_of_the_whole_form(
+    sqlite_client: Client, key: dict[str, str]
+) -> None:
     def digest(data: bytes) -> dict[str, str]:
         return {"Repr-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"}
 
     parts = (("kind", "artifact"), ("content", b"12345", "a.txt"))
     body, kind = form(parts, "one")
 
-    of_file = upload(here, *parts, headers={**digest(b"12345"), **key}, boundary="one")
-    of_form = here.post(UPLOADS, content=body, headers={**kind, **digest(body)})
-    wrong = upload(here, *parts, headers=digest(b"other"))
+    of_file = upload(sqlite_client, *parts, headers={**digest(b"12345"), **key}, boundary="one")
+    of_form = sqlite_client.post(UPLOADS, content=body, headers={**kind, **digest(body)})
+    wrong = upload(sqlite_client, *parts, headers=digest(b"other"))
 
     assert [answer.status_code for answer in (of_file, of_form, wrong)] == [201, 201, 400]
 

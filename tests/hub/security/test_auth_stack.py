@@ -29,7 +29,7 @@ class Note(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class GuardedApp:
+class AppBehindAuth:
     """An application behind the hub's middlewares, its database, and the titles that it has stored."""
 
     app: App
@@ -45,7 +45,7 @@ class GuardedApp:
 
 
 @pytest.fixture(name="app_behind_auth")
-def _door(database: Database) -> Iterator[GuardedApp]:
+def _app_behind_auth(database: Database) -> Iterator[AppBehindAuth]:
     written: list[str] = []
     router = APIRouter(route_class=StrictRoute)
 
@@ -60,14 +60,14 @@ def _door(database: Database) -> Iterator[GuardedApp]:
     problems.install(app)
     with closing(open_ledger("memory:")) as ledger:
         keyed = IdempotencyMiddleware(app, store=ledger, principal=principal_of, max_body_bytes=100)
-        yield GuardedApp(RequestLogMiddleware(HostsMiddleware(AuthMiddleware(keyed, database))), database, written)
+        yield AppBehindAuth(RequestLogMiddleware(HostsMiddleware(AuthMiddleware(keyed, database))), database, written)
 
 
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 KEY = ((b"idempotency-key", b"k1"),)
 
 
-def test_a_revoked_token_gets_401_and_never_a_replay(app_behind_auth: GuardedApp) -> None:
+def test_a_revoked_token_gets_401_and_never_a_replay(app_behind_auth: AppBehindAuth) -> None:
     token = app_behind_auth.token("ci", "write")
     app_behind_auth.token("other", "write")
     first, again = app_behind_auth.post((*token, *KEY)), app_behind_auth.post((*token, *KEY))
@@ -81,7 +81,7 @@ def test_a_revoked_token_gets_401_and_never_a_replay(app_behind_auth: GuardedApp
 
 
 @on_sqlite
-def test_the_key_of_one_principal_is_not_anothers_and_survives_a_token_rotation(app_behind_auth: GuardedApp) -> None:
+def test_the_key_of_one_principal_is_not_anothers_and_survives_a_token_rotation(app_behind_auth: AppBehindAuth) -> None:
     old, new, other = (
         app_behind_auth.token("ci", "write"),
         app_behind_auth.token("ci", "write"),
@@ -95,7 +95,7 @@ def test_the_key_of_one_principal_is_not_anothers_and_survives_a_token_rotation(
     assert "idempotent-replayed" not in theirs.headers
 
 
-def refusals(app_behind_auth: GuardedApp) -> Iterator[tuple[str, int, AsgiResponse]]:
+def refusals(app_behind_auth: AppBehindAuth) -> Iterator[tuple[str, int, AsgiResponse]]:
     good, reader = app_behind_auth.token("ci", "write"), app_behind_auth.token("reader", "read")
     for name, key in (("plain", ()), ("keyed", KEY)):
         headers = (*good, *key)
@@ -115,7 +115,7 @@ def refusals(app_behind_auth: GuardedApp) -> Iterator[tuple[str, int, AsgiRespon
 
 
 @on_sqlite
-def test_every_refusal_is_a_problem_with_an_id_and_nothing_is_written(app_behind_auth: GuardedApp) -> None:
+def test_every_refusal_is_a_problem_with_an_id_and_nothing_is_written(app_behind_auth: AppBehindAuth) -> None:
     for name, status, answer in refusals(app_behind_auth):
         assert (name, answer.status) == (name, status)
         assert answer.code

@@ -23,7 +23,7 @@ PROXY = "10.0.0.1"
 CLIENT = "203.0.113.9"
 
 
-def seen(
+def client_of(
     peer: str | None, headers: Headers = (), trusted: tuple[str, ...] = (), *, socket: bool = False, attribute: str = ""
 ) -> Any:
     """Return the address of the client, and whether it is local; or another attribute of the scope."""
@@ -72,7 +72,7 @@ def forwarded_for(*values: str) -> Headers:
 )
 def test_the_client_is_the_rightmost_address_that_is_not_a_trusted_proxy(values: list[str], client: str) -> None:
     for socket in (False, True):
-        assert seen(PROXY, forwarded_for(*values), ("10.0.0.0/8",), socket=socket) == (client, False)
+        assert client_of(PROXY, forwarded_for(*values), ("10.0.0.0/8",), socket=socket) == (client, False)
 
 
 @pytest.mark.parametrize("trusted", [(), ("10.0.0.0/8",), ("127.0.0.1",)], ids=str)
@@ -80,34 +80,34 @@ def test_a_client_cannot_choose_its_address(trusted: tuple[str, ...]) -> None:
     """The peer is not a trusted proxy, so its headers are ignored."""
     for value in ("127.0.0.1", "10.0.0.1", "::1", "1.2.3.4, 127.0.0.1"):
         headers = (*forwarded_for(value), (b"forwarded", b"for=127.0.0.1"), (b"x-real-ip", b"127.0.0.1"))
-        assert seen(CLIENT, headers, trusted) == (CLIENT, False)
+        assert client_of(CLIENT, headers, trusted) == (CLIENT, False)
 
 
 def test_the_header_forwarded_counts_for_nothing_even_from_a_trusted_proxy() -> None:
     headers = ((b"forwarded", b"for=1.2.3.4"), (b"x-real-ip", b"1.2.3.4"))
 
-    assert seen(PROXY, headers, (PROXY,)) == (PROXY, False)
-    assert seen(PROXY, (*headers, *forwarded_for(CLIENT)), (PROXY,)) == (CLIENT, False)
+    assert client_of(PROXY, headers, (PROXY,)) == (PROXY, False)
+    assert client_of(PROXY, (*headers, *forwarded_for(CLIENT)), (PROXY,)) == (CLIENT, False)
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
 def test_no_client_behind_a_proxy_is_local(peer: str) -> None:
     trusted = ("127.0.0.0/8", "::1")
 
-    assert seen(peer) == (peer, True)
-    assert seen(peer, trusted=trusted)[1] is False
-    assert seen(peer, forwarded_for("127.0.0.1"), trusted) == ("127.0.0.1", False)
-    assert seen(peer, forwarded_for("203.0.113.9"), trusted) == ("203.0.113.9", False)
+    assert client_of(peer) == (peer, True)
+    assert client_of(peer, trusted=trusted)[1] is False
+    assert client_of(peer, forwarded_for("127.0.0.1"), trusted) == ("127.0.0.1", False)
+    assert client_of(peer, forwarded_for("203.0.113.9"), trusted) == ("203.0.113.9", False)
 
 
 @pytest.mark.parametrize("name", ["x-forwarded-for", "forwarded", "x-real-ip", "via", "x-forwarded-proto"])
 def test_a_header_of_a_proxy_shows_that_the_client_is_not_local(name: str) -> None:
-    assert seen("127.0.0.1", ((name.encode(), b"127.0.0.1"),)) == ("127.0.0.1", False)
+    assert client_of("127.0.0.1", ((name.encode(), b"127.0.0.1"),)) == ("127.0.0.1", False)
 
 
 def test_a_connection_without_an_address_is_not_local() -> None:
-    assert seen(None) == (None, False)
-    assert seen(None, forwarded_for("127.0.0.1"), ("127.0.0.1",)) == (None, False)
+    assert client_of(None) == (None, False)
+    assert client_of(None, forwarded_for("127.0.0.1"), ("127.0.0.1",)) == (None, False)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_a_connection_without_an_address_is_not_local() -> None:
 def test_the_scheme_is_that_of_the_nearest_trusted_proxy(values: list[str], scheme: str) -> None:
     headers = tuple((b"x-forwarded-proto", value.encode()) for value in values)
 
-    assert seen(PROXY, headers, (PROXY,), attribute="scheme") == scheme
-    assert seen(CLIENT, headers, (PROXY,), attribute="scheme") == "http", "not from the proxy"
-    assert seen(PROXY, headers, attribute="scheme") == "http", "no proxy is trusted"
+    assert client_of(PROXY, headers, (PROXY,), attribute="scheme") == scheme
+    assert client_of(CLIENT, headers, (PROXY,), attribute="scheme") == "http", "not from the proxy"
+    assert client_of(PROXY, headers, attribute="scheme") == "http", "no proxy is trusted"
     socket = {"http": "ws", "https": "wss"}[scheme]
-    assert seen(PROXY, headers, (PROXY,), socket=True, attribute="scheme") == socket
+    assert client_of(PROXY, headers, (PROXY,), socket=True, attribute="scheme") == socket
 
 
 def test_the_whole_hub_knows_the_client_behind_its_proxy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -91,15 +91,15 @@ class App:
 def stop_signalled() -> asyncio.Event:
     """Return an event that is set by SIGTERM, after the server has handled it."""
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
-    servers = signal.getsignal(signal.SIGTERM)
-    assert callable(servers)
+    server_handler = signal.getsignal(signal.SIGTERM)
+    assert callable(server_handler)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        servers(number, frame)
+        server_handler(number, frame)
         loop.call_soon_threadsafe(signalled.set)
 
     signal.signal(signal.SIGTERM, on_signal)
-    server = getattr(servers, "__self__", None)
+    server = getattr(server_handler, "__self__", None)
     assert isinstance(server, Server)
     if server.should_exit:
         # The signal came earlier.
@@ -113,7 +113,7 @@ def say(text: str) -> None:
 
 
 def make(config: Config, name: str) -> App:  # noqa: ARG001  # every factory gets one
-    if name == "told-while-deaf":
+    if name == "signalled-before-start":
         with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGTERM)
     return App(name)

@@ -18,12 +18,12 @@ from onceward.hub.config.data_folder import opened
 _REST = b"that is all"
 
 
-def odd(name: str) -> tuple[str, ...]:
+def app_command(name: str) -> tuple[str, ...]:
     """The command that serves one of the misbehaving applications instead of the hub."""
     return (sys.executable, "-m", "tests.hub.server.misbehaving_apps", name)
 
 
-def filled(folder: Path) -> Path:
+def folder_with_database(folder: Path) -> Path:
     """A data folder with a migrated database, which saves a third of a start."""
     folder.mkdir(mode=0o700)
     (folder / "hub.db").write_bytes(_database())
@@ -48,7 +48,7 @@ def get(hub: RunningHub, path: str) -> bytes:
         return connection.getresponse().read()
 
 
-class Reading:
+class UnfinishedResponse:
     """A response that is still being read. Its request ends only when `finish` is called."""
 
     def __init__(self, hub: RunningHub, path: str) -> None:

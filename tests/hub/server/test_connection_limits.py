@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.hub.hub_process import SERVE, RunningHub, running_hub
-from tests.hub.server.raw_http import filled
+from tests.hub.server.raw_http import folder_with_database
 from tests.waiting import until
 
 # The soft limit of the hub's process, and what is left of it for connections.
@@ -34,7 +34,7 @@ LIST = b"GET /api/v1/topics HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     limited = ("sh", "-c", f'ulimit -Sn {DESCRIPTORS}; exec "$@"', "sh", *SERVE)
     env = {"ONCEWARD_HUB__HEAD_SECONDS": f"{HEAD_SECONDS}"}
-    folder = filled(tmp_path_factory.mktemp("limits") / "data")
+    folder = folder_with_database(tmp_path_factory.mktemp("limits") / "data")
     with running_hub(data_dir=folder, env=env, command=limited) as hub:
         yield hub
 
@@ -78,7 +78,7 @@ def send_request(hub: RunningHub, *pieces: bytes) -> RawResponse:
         return response
 
 
-def resident(hub: RunningHub) -> int:
+def peak_memory(hub: RunningHub) -> int:
     """Return the peak memory of the process."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{hub.process.pid}/status").read_text())
     assert found is not None
@@ -153,7 +153,7 @@ def test_a_head_over_the_limit_gets_431_and_the_connection_is_closed(hub: Runnin
 @pytest.mark.parametrize("kind", ["one-line", "many-lines", "trailer", "chunk-extension"])
 def test_a_head_of_thirty_megabytes_costs_no_memory(hub: RunningHub, kind: str) -> None:
     send_request(hub, padded(HEAD_BYTES_MAX + 1))
-    before = resident(hub)
+    before = peak_memory(hub)
     start, piece = {
         "one-line": (GET + b"X: ", b"x" * MB),
         "many-lines": (GET, b"X-Header: some value or other\r\n" * (MB // 31)),
@@ -164,7 +164,7 @@ def test_a_head_of_thirty_megabytes_costs_no_memory(hub: RunningHub, kind: str) 
     response = send_request(hub, start, *[piece] * 30)
 
     assert response.status == 431 or (kind in {"trailer", "chunk-extension"} and response.status in {400, 415})
-    assert resident(hub) - before < GROWTH_BYTES_MAX
+    assert peak_memory(hub) - before < GROWTH_BYTES_MAX
     assert time.monotonic() - began < 20
     assert send_request(hub, GET + b"\r\n").status == 200
 
@@ -190,7 +190,7 @@ def test_a_head_that_is_incomplete_after_the_timeout_ends_the_connection(hub: Ru
     """On a new connection, and on one that was kept open after an earlier request."""
     with ExitStack() as stack:
         fresh = [stack.enter_context(closing(connect(hub))) for _ in SLOW]
-        kept = crowd(hub, stack, len(SLOW) - 1, GET + b"\r\n")
+        kept = open_connections(hub, stack, len(SLOW) - 1, GET + b"\r\n")
         began = time.monotonic()
         for connection, sent in zip([*fresh, *kept], [*SLOW, *SLOW[1:]], strict=True):
             connection.sendall(sent)
@@ -200,7 +200,7 @@ def test_a_head_that_is_incomplete_after_the_timeout_ends_the_connection(hub: Ru
         assert fresh[0].recv(1) == b""
 
 
-def drip(connection: socket.socket, piece: bytes) -> None:
+def send_repeatedly(connection: socket.socket, piece: bytes) -> None:
     """Send this repeatedly until the hub closes the connection."""
     connection.settimeout(0.1)
     deadline = time.monotonic() + 30
@@ -220,7 +220,7 @@ def test_dripping_bytes_do_not_extend_the_time_for_a_head(hub: RunningHub) -> No
     began = time.monotonic()
     with closing(connect(hub)) as connection:
         connection.sendall(GET)
-        drip(connection, b"X: 1\r\n")
+        send_repeatedly(connection, b"X: 1\r\n")
 
     assert time.monotonic() - began < HEAD_SECONDS + 10
     assert refusals(hub, "slow_head") == before + 1
@@ -231,7 +231,7 @@ def test_a_body_that_drips_after_its_response_does_not_keep_the_connection(hub: 
     with closing(connect(hub)) as connection:
         connection.sendall(b"POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n")
         assert RawResponse(connection).status == 404
-        drip(connection, b"x")
+        send_repeatedly(connection, b"x")
 
     assert time.monotonic() - began < HEAD_SECONDS + 10
 
@@ -250,7 +250,7 @@ def test_a_connection_that_is_idle_between_requests_is_kept(hub: RunningHub) -> 
 # Responses of the connection itself, without the application.
 
 
-def is_strict(response: RawResponse) -> bool:
+def has_security_headers(response: RawResponse) -> bool:
     headers = response.headers
     return (headers.get("x-content-type-options"), headers.get("cross-origin-resource-policy")) == (
         "nosniff",
@@ -263,14 +263,14 @@ def test_a_refused_request_forbids_sniffing_and_other_sites(hub: RunningHub, sen
     response = send_request(hub, sent)
 
     assert response.status == status
-    assert is_strict(response), response.headers
+    assert has_security_headers(response), response.headers
 
 
 def test_a_refused_websocket_forbids_sniffing_and_other_sites(hub: RunningHub) -> None:
     response = send_request(hub, UPGRADE.replace(b"127.0.0.1", b"evil.example") + b"\r\n")
 
     assert response.status >= 400
-    assert is_strict(response), response.headers
+    assert has_security_headers(response), response.headers
 
 
 H2C = b"Host: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
@@ -303,7 +303,7 @@ def test_an_upgrade_request_without_a_body_is_answered_as_usual(hub: RunningHub)
 # Too many of them.
 
 
-def crowd(hub: RunningHub, stack: ExitStack, count: int, sent: bytes) -> list[socket.socket]:
+def open_connections(hub: RunningHub, stack: ExitStack, count: int, sent: bytes) -> list[socket.socket]:
     found = []
     for _ in range(count):
         found.append(stack.enter_context(closing(connect(hub))))
@@ -319,7 +319,7 @@ def test_above_the_connection_limit_the_hub_responds_503_and_is_still_alive(
 ) -> None:
     before = refusals(hub, "too_many_connections")
     with ExitStack() as stack:
-        kept = crowd(hub, stack, CONNECTIONS, GET + b"\r\n")
+        kept = open_connections(hub, stack, CONNECTIONS, GET + b"\r\n")
         refused = [send_request(hub, LIST + b"\r\n"), send_request(hub, UPGRADE + b"\r\n")]
         healthy = [send_request(hub, GET + b"\r\n") for _ in range(10)]
         kept[0].sendall(LIST + b"\r\n")
@@ -327,7 +327,7 @@ def test_above_the_connection_limit_the_hub_responds_503_and_is_still_alive(
 
     assert [(one.status, one.code) for one in refused] == [(503, "unavailable")] * 2
     assert all(int(one.headers["retry-after"]) > 0 and one.headers["connection"] == "close" for one in refused)
-    assert all(is_strict(one) for one in refused)
+    assert all(has_security_headers(one) for one in refused)
     assert [(one.status, one.headers["connection"]) for one in healthy] == [(200, "close")] * 10
     assert served.status == 200, "a connection that was there before is served"
     until(lambda: send_request(hub, LIST + b"\r\n").status == 200, "there is room again")
@@ -345,7 +345,7 @@ def needed_descriptors(hub: RunningHub) -> int:
 def test_half_open_requests_do_not_block_other_clients(hub: RunningHub) -> None:
     with ExitStack() as stack:
         began = time.monotonic()
-        crowd(hub, stack, DESCRIPTORS + 12, b"GET /healthz HTTP/1.1\r\n")
+        open_connections(hub, stack, DESCRIPTORS + 12, b"GET /healthz HTTP/1.1\r\n")
         # Connections that arrive together may need more descriptors than there are, until the hub has accepted all of
         # them and closed the surplus. Until then, it may close the next one unread.
         until(lambda: needed_descriptors(hub) < DESCRIPTORS - 3, "the surplus is closed")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.hub.hub_process import RunningHub, running_hub, started_hub
-from tests.hub.server.raw_http import Reading, filled, get, odd
+from tests.hub.server.raw_http import UnfinishedResponse, app_command, folder_with_database, get
 from tests.waiting import until
 
 from onceward.errors import InvalidConfig, InvalidStoreUrl
@@ -31,13 +31,13 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def old_data(tmp_path: Path) -> Path:
-    return filled(tmp_path / "old")
+    return folder_with_database(tmp_path / "old")
 
 
 def test_it_responds_as_soon_as_it_prints_its_address(tmp_path: Path) -> None:
     """Its folder may have any name."""
     data_dir = tmp_path / "a b%20c?d#e ü" / "data"
-    with running_hub(data_dir=data_dir, command=odd("plain"), cwd=tmp_path) as hub:
+    with running_hub(data_dir=data_dir, command=app_command("plain"), cwd=tmp_path) as hub:
         message = hub.log_lines()[-1]
 
         assert int(get(hub, "/pid")) == hub.process.pid
@@ -88,7 +88,7 @@ def test_a_client_whose_machine_is_gone_is_noticed_within_minutes() -> None:
 # Refusals at the start.
 
 
-def never(config: Config) -> object:
+def unexpected_start(config: Config) -> object:
     raise AssertionError(f"it was not refused: {config}")
 
 
@@ -96,7 +96,7 @@ def refusal(kind: type[Exception], data_dir: Path, **hub: str | int) -> str:
     settings = HubSettings(**{"data_dir": str(data_dir), "port": 0, **hub})  # type: ignore[arg-type]
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(kind) as caught:
-        serving.serve(Config(hub=settings), never)
+        serving.serve(Config(hub=settings), unexpected_start)
     assert signal.getsignal(signal.SIGTERM) is before
     return str(caught.value)
 
@@ -170,7 +170,7 @@ def test_stores_that_cannot_be_opened_are_refused(data_dir: Path) -> None:
 
 
 def test_an_application_that_does_not_start_ends_it_with_the_reason(old_data: Path) -> None:
-    with started_hub(data_dir=old_data, command=odd("fails-to-start")) as hub:
+    with started_hub(data_dir=old_data, command=app_command("fails-to-start")) as hub:
         assert hub.wait() == 1
 
     assert any("the roof is gone" in line for line in hub.log_lines())
@@ -181,7 +181,7 @@ def test_an_application_that_does_not_start_ends_it_with_the_reason(old_data: Pa
 
 
 def test_a_signal_while_it_starts_ends_it_quietly(old_data: Path) -> None:
-    with started_hub(data_dir=old_data, command=odd("slow-start")) as hub:
+    with started_hub(data_dir=old_data, command=app_command("slow-start")) as hub:
         hub.wait_for_line("app: starting")
         assert hub.stop() == 0
 
@@ -191,7 +191,7 @@ def test_a_signal_while_it_starts_ends_it_quietly(old_data: Path) -> None:
 
 def test_a_signal_swallowed_during_the_start_still_ends_it(old_data: Path) -> None:
     """The signal is lost as in an `except:` of a module during its import."""
-    with started_hub(data_dir=old_data, command=odd("told-while-deaf")) as hub:
+    with started_hub(data_dir=old_data, command=app_command("signalled-before-start")) as hub:
         assert hub.wait() == 0
 
     assert hub.log_lines() == []
@@ -199,13 +199,13 @@ def test_a_signal_swallowed_during_the_start_still_ends_it(old_data: Path) -> No
 
 @pytest.fixture
 def plain(old_data: Path) -> Iterator[RunningHub]:
-    with running_hub(data_dir=old_data, command=odd("plain")) as hub:
+    with running_hub(data_dir=old_data, command=app_command("plain")) as hub:
         yield hub
 
 
 def test_it_stops_cleanly(plain: RunningHub) -> None:
     """No new connections; streams end with their resume id; running requests are finished; then the server closes."""
-    with closing(Reading(plain, "/stream")) as stream, closing(Reading(plain, "/slow")) as slow:
+    with closing(UnfinishedResponse(plain, "/stream")) as stream, closing(UnfinishedResponse(plain, "/slow")) as slow:
         plain.process.terminate()
         plain.wait_for_line("streams are stopped")
 
@@ -223,8 +223,8 @@ def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace_period(old_data: Path
     """Streams and requests that never end share one grace period."""
     grace = {"ONCEWARD_HUB__GRACE_SECONDS": "4"}
     with (
-        running_hub(data_dir=old_data, env=grace, command=odd("endless-streams")) as hub,
-        closing(Reading(hub, "/slow")),
+        running_hub(data_dir=old_data, env=grace, command=app_command("endless-streams")) as hub,
+        closing(UnfinishedResponse(hub, "/slow")),
     ):
         began = time.monotonic()
         hub.process.send_signal(signal.SIGINT)
@@ -240,7 +240,10 @@ def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace_period(old_data: Path
 def test_a_second_ctrl_c_ends_the_grace_period_and_closes_cleanly(old_data: Path, waits_for: str) -> None:
     env = {"ONCEWARD_HUB__GRACE_SECONDS": "60"}
     name = "endless-streams" if waits_for == "streams" else "plain"
-    with running_hub(data_dir=old_data, env=env, command=odd(name)) as hub, closing(Reading(hub, "/slow")):
+    with (
+        running_hub(data_dir=old_data, env=env, command=app_command(name)) as hub,
+        closing(UnfinishedResponse(hub, "/slow")),
+    ):
         hub.process.send_signal(signal.SIGINT)
         until(lambda: "app: streams are stopped" in hub.log_lines(), "it began to stop")
         began = time.monotonic()
@@ -255,8 +258,8 @@ def test_a_second_ctrl_c_ends_the_grace_period_and_closes_cleanly(old_data: Path
 
 def test_tasks_that_cannot_be_stopped_do_not_keep_the_process(old_data: Path) -> None:
     env = {"ONCEWARD_HUB__GRACE_SECONDS": "0", "CLOSE_SECONDS": "0.5"}
-    with running_hub(data_dir=old_data, env=env, command=odd("plain")) as hub:
-        Reading(hub, "/thread").close()
+    with running_hub(data_dir=old_data, env=env, command=app_command("plain")) as hub:
+        UnfinishedResponse(hub, "/thread").close()
         assert hub.stop() == 1
 
     assert hub.log_lines()[-1] == "onceward: work is still running after the grace period; exiting now"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.hub.hub_process import RunningHub, running_hub, started_hub
-from tests.hub.server.raw_http import Reading, filled, get, odd
+from tests.hub.server.raw_http import UnfinishedResponse, app_command, folder_with_database, get
 from tests.waiting import until
 
 from onceward.hub.server import serve as serving
@@ -22,7 +22,7 @@ TWO = ["--workers", "2"]
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    return filled(tmp_path / "data")
+    return folder_with_database(tmp_path / "data")
 
 
 def metrics_of(data_dir: Path) -> list[Path]:
@@ -34,7 +34,7 @@ def metrics_of(data_dir: Path) -> list[Path]:
 def workers_hub(data_dir: Path) -> Iterator[RunningHub]:
     location, prefix = serving._metrics_location(data_dir)
     (location / f"{prefix}left-behind").mkdir()
-    with running_hub(data_dir=data_dir, args=TWO, command=odd("plain")) as hub:
+    with running_hub(data_dir=data_dir, args=TWO, command=app_command("plain")) as hub:
         yield hub
     for left in metrics_of(data_dir):
         shutil.rmtree(left)
@@ -68,7 +68,7 @@ def test_workers_share_one_port_are_restarted_and_stop_together(workers_hub: Run
     dead = int(workers_hub.wait_for_line(r'"event": "worker_ended".*"pid": (\d+), "exit_code": -9')[1])
     after = answering(workers_hub, 2)
 
-    with closing(Reading(workers_hub, "/stream")) as stream:
+    with closing(UnfinishedResponse(workers_hub, "/stream")) as stream:
         workers_hub.process.terminate()
         assert stream.response.read() == b"resume from 7\n"
     assert workers_hub.wait() == 0
@@ -84,7 +84,7 @@ def test_workers_share_one_port_are_restarted_and_stop_together(workers_hub: Run
 
 
 def test_ctrl_c_in_a_terminal_reaches_every_process_and_ends_them_cleanly(data_dir: Path) -> None:
-    with running_hub(data_dir=data_dir, args=TWO, command=odd("plain")) as hub:
+    with running_hub(data_dir=data_dir, args=TWO, command=app_command("plain")) as hub:
         answering(hub, 2)
         os.killpg(hub.process.pid, signal.SIGINT)
         assert hub.wait() == 0
@@ -104,7 +104,7 @@ def test_workers_do_not_outlive_their_parent(workers_hub: RunningHub) -> None:
 
 
 def test_a_signal_during_the_start_ends_the_workers_quietly(data_dir: Path) -> None:
-    with started_hub(data_dir=data_dir, args=TWO, command=odd("slow-start")) as hub:
+    with started_hub(data_dir=data_dir, args=TWO, command=app_command("slow-start")) as hub:
         hub.wait_for_line("app: starting")
         assert hub.stop() == 0
 
@@ -113,7 +113,7 @@ def test_a_signal_during_the_start_ends_the_workers_quietly(data_dir: Path) -> N
 
 
 def test_workers_that_never_start_end_the_parent(data_dir: Path) -> None:
-    with started_hub(data_dir=data_dir, args=TWO, command=odd("fails-to-start")) as hub:
+    with started_hub(data_dir=data_dir, args=TWO, command=app_command("fails-to-start")) as hub:
         assert hub.wait() == 1
 
     assert any("the roof is gone" in line for line in hub.log_lines())

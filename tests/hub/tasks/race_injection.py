@@ -21,9 +21,9 @@ class InterceptedStore:
     `inside_lock` and `outside_lock` run when the lock has just been entered and left.
     """
 
-    def __init__(self, store: BlobStore, moments: dict[str, Act]) -> None:
+    def __init__(self, store: BlobStore, points: dict[str, Act]) -> None:
         self._store = store
-        self._moments = moments
+        self._points = points
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -52,8 +52,8 @@ class InterceptedStore:
 
         return stepped
 
-    def _reach(self, moment: str) -> None:
-        if act := self._moments.pop(moment, None):
+    def _reach(self, point: str) -> None:
+        if act := self._points.pop(point, None):
             act()
 
 
@@ -84,8 +84,8 @@ class StoreWithout:
         return (lambda *_, **__: None) if name == self._step else getattr(self._store, name)
 
 
-def intercepted(store: BlobStore, **moments: Act) -> BlobStore:
-    return cast("BlobStore", InterceptedStore(store, moments))
+def intercepted(store: BlobStore, **points: Act) -> BlobStore:
+    return cast("BlobStore", InterceptedStore(store, points))
 
 
 def without(store: BlobStore, step: str) -> BlobStore:
@@ -93,7 +93,7 @@ def without(store: BlobStore, step: str) -> BlobStore:
 
 
 @contextmanager
-def at_statement(database: Database, words: str, act: Act, *, moment: str = "after") -> Iterator[None]:
+def at_statement(database: Database, words: str, act: Act, *, point: str = "after") -> Iterator[None]:
     """Run an action once, right before or after the first statement that contains these words."""
     waiting = [act]
 
@@ -103,16 +103,16 @@ def at_statement(database: Database, words: str, act: Act, *, moment: str = "aft
 
     def observed(run: Callable[..., Any]) -> Callable[..., Any]:
         def observed_run(self: RawStatement, *given: Any) -> Any:
-            if moment == "before":
+            if point == "before":
                 on_statement(None, None, self.sql)
             found = run(self, *given)
-            if moment == "after":
+            if point == "after":
                 on_statement(None, None, self.sql)
             return found
 
         return observed_run
 
-    name = f"{moment}_cursor_execute"
+    name = f"{point}_cursor_execute"
     event.listen(database.engine, name, on_statement)
     ways = {way: getattr(RawStatement, way) for way in ("rows_on", "count", "new_id", "each")}
     for way, run in ways.items():

@@ -33,7 +33,7 @@ PATH: dict[str, Any] = {**ATTACHMENT, "source_type": "repo_path", "blob_id": Non
 
 
 @pytest.fixture
-def filled(database: Database) -> Database:
+def database_with_rows(database: Database) -> Database:
     with database.write() as tx:
         tx.execute(insert(tasks), TASK)
         tx.execute(insert(blobs), BLOB)
@@ -92,72 +92,72 @@ INDEXES = {
 }
 
 
-def test_the_tables_refuse_invalid_rows(filled: Database) -> None:
+def test_the_tables_refuse_invalid_rows(database_with_rows: Database) -> None:
     accepted = []
     for name, (table, row) in REFUSED.items():
         with contextlib.suppress(sqlalchemy.exc.IntegrityError):
-            put(filled, table, row)
+            put(database_with_rows, table, row)
             accepted.append(name)
 
     assert accepted == []
 
 
-def test_the_tables_accept_valid_rows(filled: Database) -> None:
+def test_the_tables_accept_valid_rows(database_with_rows: Database) -> None:
     for number, row in enumerate([ATTACHMENT, LINK, PATH, {**ATTACHMENT, "expires_at": AT}]):
-        put(filled, attachments, {**row, "id": f"at-{number}"})
-    put(filled, blobs, {**BLOB, "id": "bl-2", "sha256": "0123456789abcdef" * 4})
-    put(filled, attachment_labels, {"attachment_id": "at-0", "label": "x"})
+        put(database_with_rows, attachments, {**row, "id": f"at-{number}"})
+    put(database_with_rows, blobs, {**BLOB, "id": "bl-2", "sha256": "0123456789abcdef" * 4})
+    put(database_with_rows, attachment_labels, {"attachment_id": "at-0", "label": "x"})
 
-    with filled.read() as tx:
+    with database_with_rows.read() as tx:
         assert tx.execute(text("SELECT media_type_source FROM attachments")).scalars().all() == ["unknown"] * 4
 
 
-def test_an_attachment_id_is_unique(filled: Database) -> None:
-    put(filled, attachments, ATTACHMENT)
+def test_an_attachment_id_is_unique(database_with_rows: Database) -> None:
+    put(database_with_rows, attachments, ATTACHMENT)
 
     with pytest.raises(sqlalchemy.exc.IntegrityError):
-        put(filled, attachments, LINK)
+        put(database_with_rows, attachments, LINK)
 
 
-def test_a_label_is_unique_per_attachment(filled: Database) -> None:
-    put(filled, attachments, ATTACHMENT)
-    put(filled, attachment_labels, {"attachment_id": "at-1", "label": "x"})
+def test_a_label_is_unique_per_attachment(database_with_rows: Database) -> None:
+    put(database_with_rows, attachments, ATTACHMENT)
+    put(database_with_rows, attachment_labels, {"attachment_id": "at-1", "label": "x"})
 
     with pytest.raises(sqlalchemy.exc.IntegrityError):
-        put(filled, attachment_labels, {"attachment_id": "at-1", "label": "x"})
+        put(database_with_rows, attachment_labels, {"attachment_id": "at-1", "label": "x"})
 
 
-def test_a_blob_in_use_cannot_be_deleted(filled: Database) -> None:
-    put(filled, attachments, ATTACHMENT)
+def test_a_blob_in_use_cannot_be_deleted(database_with_rows: Database) -> None:
+    put(database_with_rows, attachments, ATTACHMENT)
 
-    with pytest.raises(sqlalchemy.exc.IntegrityError), filled.write() as tx:
+    with pytest.raises(sqlalchemy.exc.IntegrityError), database_with_rows.write() as tx:
         tx.execute(text("DELETE FROM blobs"))
 
-    with filled.write() as tx:
+    with database_with_rows.write() as tx:
         tx.execute(text("DELETE FROM attachments"))
         tx.execute(text("DELETE FROM blobs"))
 
 
-def test_deleting_an_attachment_deletes_only_its_own_labels(filled: Database) -> None:
+def test_deleting_an_attachment_deletes_only_its_own_labels(database_with_rows: Database) -> None:
     for name in ("at-1", "at-2"):
-        put(filled, attachments, {**ATTACHMENT, "id": name})
-        put(filled, attachment_labels, {"attachment_id": name, "label": "x"})
+        put(database_with_rows, attachments, {**ATTACHMENT, "id": name})
+        put(database_with_rows, attachment_labels, {"attachment_id": name, "label": "x"})
 
-    with filled.write() as tx:
+    with database_with_rows.write() as tx:
         tx.execute(text("DELETE FROM attachments WHERE id = 'at-1'"))
 
-    with filled.read() as tx:
+    with database_with_rows.read() as tx:
         assert tx.execute(text("SELECT attachment_id FROM attachment_labels")).scalars().all() == ["at-2"]
 
 
-def test_deleting_a_task_deletes_attachments_and_labels_and_leaves_the_blob(filled: Database) -> None:
-    put(filled, attachments, ATTACHMENT)
-    put(filled, attachment_labels, {"attachment_id": "at-1", "label": "x"})
+def test_deleting_a_task_deletes_attachments_and_labels_and_leaves_the_blob(database_with_rows: Database) -> None:
+    put(database_with_rows, attachments, ATTACHMENT)
+    put(database_with_rows, attachment_labels, {"attachment_id": "at-1", "label": "x"})
 
-    with filled.write() as tx:
+    with database_with_rows.write() as tx:
         tx.execute(text("DELETE FROM tasks"))
 
-    with filled.read() as tx:
+    with database_with_rows.read() as tx:
         assert tx.execute(text("SELECT count(*) FROM attachments")).scalar() == 0
         assert tx.execute(text("SELECT count(*) FROM attachment_labels")).scalar() == 0
         assert tx.execute(text("SELECT count(*) FROM blobs")).scalar() == 1

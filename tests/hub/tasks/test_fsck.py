@@ -42,18 +42,18 @@ def truncate(attachment_store: AttachmentStore, key: str) -> None:
     overwrite(attachment_store, key, CONTENT[:-1])
 
 
-def flip(attachment_store: AttachmentStore, key: str) -> None:
+def flip_bit(attachment_store: AttachmentStore, key: str) -> None:
     overwrite(attachment_store, key, bytes([CONTENT[0] ^ 1]) + CONTENT[1:])
 
 
-def lose(attachment_store: AttachmentStore, key: str) -> None:
+def delete_bytes(attachment_store: AttachmentStore, key: str) -> None:
     attachment_store.store.discard(key)
 
 
 DAMAGE: dict[str, tuple[Callable[[AttachmentStore, str], None], str]] = {
     "truncated": (truncate, WRONG_SIZE),
-    "flipped": (flip, WRONG_CONTENT),
-    "lost": (lose, MISSING),
+    "flipped": (flip_bit, WRONG_CONTENT),
+    "lost": (delete_bytes, MISSING),
 }
 
 
@@ -99,7 +99,7 @@ def test_a_blob_with_changed_bytes_is_repaired_by_a_new_upload_without_fsck(
 ) -> None:
     """Only in a folder: an object store has its own checksums."""
     hurt = attachment_store.attach(CONTENT)
-    flip(attachment_store, key_of(attachment_store, hurt.blob_id))
+    flip_bit(attachment_store, key_of(attachment_store, hurt.blob_id))
 
     attachment_store.attach(CONTENT)
 
@@ -216,7 +216,7 @@ def test_a_changed_file_without_a_row_is_not_taken_for_its_original(attachment_s
         temp_file.write(CONTENT)
         temp_file.finish()
         key = attachment_store.store.put(temp_file, "bl-orphan00")
-    flip(attachment_store, key)
+    flip_bit(attachment_store, key)
 
     made = attachment_store.attach(CONTENT)
 

@@ -35,7 +35,7 @@ def orphan(attachment_store: AttachmentStore, content: bytes, blob_id: str = "bl
         return attachment_store.store.put(temp_file, blob_id)
 
 
-class Failing:
+class FailingStore:
     """A store that cannot discard some keys."""
 
     def __init__(self, store: BlobStore, fails: Callable[[str], bool]) -> None:
@@ -51,8 +51,8 @@ class Failing:
         return getattr(self._store, name)
 
 
-def failing(store: BlobStore, fails: Callable[[str], bool]) -> BlobStore:
-    return cast("BlobStore", Failing(store, fails))
+def failing_store(store: BlobStore, fails: Callable[[str], bool]) -> BlobStore:
+    return cast("BlobStore", FailingStore(store, fails))
 
 
 @pytest.mark.parametrize("backend", backends.ALL)
@@ -245,7 +245,7 @@ def test_a_blob_that_cannot_be_deleted_does_not_keep_the_others(
         attachment_store.delete(one.id)
 
     found = attachment_store.collect(
-        store=failing(attachment_store.store, lambda key: key == stuck), batch_size=batch_size
+        store=failing_store(attachment_store.store, lambda key: key == stuck), batch_size=batch_size
     )
 
     assert found.candidate_count == 5
@@ -259,7 +259,7 @@ def test_a_blob_that_cannot_be_deleted_does_not_keep_the_others(
 def test_an_orphan_that_cannot_be_swept_does_not_keep_the_others(attachment_store: AttachmentStore) -> None:
     keys = sorted(orphan(attachment_store, b"orphan %d" % number, f"bl-orphan{number:02}") for number in range(5))
 
-    found = attachment_store.collect(store=failing(attachment_store.store, lambda key: key == keys[1]))
+    found = attachment_store.collect(store=failing_store(attachment_store.store, lambda key: key == keys[1]))
 
     assert (found.orphan_count, found.failed_count) == (4, 1)
     assert attachment_store.keys() == {keys[1]}
@@ -276,7 +276,7 @@ def test_a_store_that_is_down_is_not_retried_forever(attachment_store: Attachmen
         attachment_store.delete(attachment_store.attach(b"%d" % number).id)
 
     with pytest.raises(StoreUnavailable):
-        attachment_store.collect(store=failing(attachment_store.store, fails), batch_size=3)
+        attachment_store.collect(store=failing_store(attachment_store.store, fails), batch_size=3)
 
     assert len(asked) == FAILURES_MAX
     assert attachment_store.count("blobs") == 3
@@ -317,8 +317,8 @@ def test_a_row_that_cannot_be_deleted_does_not_keep_the_others(attachment_store:
             attachment_store.delete(attachment_store.attach(b"garbage %d" % number).id)
         # First all of them together, then one of them alone.
         with (
-            at_statement(attachment_store.database, "DELETE FROM blobs", act, moment="before"),
-            at_statement(attachment_store.database, "DELETE FROM blobs", act, moment="before"),
+            at_statement(attachment_store.database, "DELETE FROM blobs", act, point="before"),
+            at_statement(attachment_store.database, "DELETE FROM blobs", act, point="before"),
         ):
             found = attachment_store.collect()
         assert (found.candidate_count, found.deleted_count, found.failed_count) == (5, 4, failed)

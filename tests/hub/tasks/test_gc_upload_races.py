@@ -67,30 +67,30 @@ def nothing(attachment_store: AttachmentStore) -> None:
 
 
 FOUND: dict[str, Callable[[AttachmentStore], None]] = {"garbage": garbage, "orphan": orphan, "nothing": nothing}
-MOMENTS = ("before_size", "after_size", "before_put", "after_put", "inside_lock", "after_ensure", "outside_lock")
+POINTS = ("before_size", "after_size", "before_put", "after_put", "inside_lock", "after_ensure", "outside_lock")
 
 
 @pytest.mark.parametrize("found", FOUND)
 def test_an_upload_that_meets_gc_at_any_step_keeps_its_bytes(attachment_store: AttachmentStore, found: str) -> None:
-    for moment in MOMENTS:
+    for point in POINTS:
         FOUND[found](attachment_store)
         beside = ConcurrentCollection(attachment_store)
-        made = attachment_store.attach(CONTENT, store=intercepted(attachment_store.store, **{moment: beside}))
+        made = attachment_store.attach(CONTENT, store=intercepted(attachment_store.store, **{point: beside}))
         if beside._thread.ident is None:
             # An upload of nothing known does not ask for sizes, and one of something known puts nothing.
-            assert moment in {"before_size", "after_size", "before_put", "after_put"}
+            assert point in {"before_size", "after_size", "before_put", "after_put"}
         else:
             beside.end()
 
-        assert attachment_store.content(made.id) == CONTENT, moment
-        assert attachment_store.audit().broken == [], moment
+        assert attachment_store.content(made.id) == CONTENT, point
+        assert attachment_store.audit().broken == [], point
         attachment_store.delete(made.id)
         attachment_store.collect()
         assert (attachment_store.audit(), attachment_store.keys(), attachment_store.count("blobs")) == (
             SOUND,
             set(),
             0,
-        ), moment
+        ), point
 
 
 def test_gc_that_meets_an_upload_at_any_step_deletes_none_of_its_bytes(

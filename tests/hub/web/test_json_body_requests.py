@@ -61,7 +61,7 @@ def post(app: FastAPI, path: str, body: bytes | Iterable[bytes], headers: Header
     return send_request(app, request("POST", path, headers), messages())
 
 
-def typed(media_type: str) -> Headers:
+def content_type(media_type: str) -> Headers:
     return ((b"content-type", media_type.encode()),)
 
 
@@ -88,12 +88,12 @@ def test_an_invalid_body_is_a_problem_and_the_handler_does_not_run(body: bytes) 
 @pytest.mark.parametrize(
     "headers",
     [
-        typed("text/plain"),
-        typed("application/x-www-form-urlencoded"),
-        typed("multipart/form-data; boundary=x"),
-        typed("text/x+json"),
-        typed("application/jsonx"),
-        typed(""),
+        content_type("text/plain"),
+        content_type("application/x-www-form-urlencoded"),
+        content_type("multipart/form-data; boundary=x"),
+        content_type("text/x+json"),
+        content_type("application/jsonx"),
+        content_type(""),
         (),
         (*JSON, (b"content-encoding", b"gzip")),
     ],
@@ -112,7 +112,7 @@ def test_a_body_whose_type_is_not_json_is_415(headers: Headers) -> None:
     "media_type", ["application/json; charset=utf-8", "Application/JSON", "application/merge-patch+json"]
 )
 def test_json_under_its_other_type_names_is_read(media_type: str) -> None:
-    assert post(application(), "/api/notes", b'{"title":"a"}', typed(media_type)).status == 200
+    assert post(application(), "/api/notes", b'{"title":"a"}', content_type(media_type)).status == 200
 
 
 def test_a_body_over_the_limit_is_413_and_one_at_the_limit_is_not() -> None:
@@ -158,11 +158,11 @@ def test_an_optional_body_may_be_missing() -> None:
     assert post(app, "/api/maybe", b"", ()).json == {"given": None}
     assert post(app, "/api/maybe", b'{"a":1}').json == {"given": {"a": 1}}
     assert post(app, "/api/maybe", b'{"a":1,"a":1}').status == 400
-    assert post(app, "/api/maybe", b"{}", typed("text/plain")).status == 415
+    assert post(app, "/api/maybe", b"{}", content_type("text/plain")).status == 415
 
 
 def test_forms_and_routes_without_a_body_are_unaffected() -> None:
     app = application()
 
     assert post(app, "/api/nothing", b"not json", ()).status == 200
-    assert post(app, "/api/form", b"name=a", typed("application/x-www-form-urlencoded")).json == {"name": "a"}
+    assert post(app, "/api/form", b"name=a", content_type("application/x-www-form-urlencoded")).json == {"name": "a"}

@@ -51,7 +51,7 @@ def _app() -> App:
     return application()
 
 
-def shown(app: App) -> dict[str, float]:
+def scrape(app: App) -> dict[str, float]:
     answer = send_request(app, request("GET", "/metrics"))
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/plain")
@@ -63,16 +63,16 @@ def requests(method: str, route: str, status: int) -> str:
     return f'onceward_http_requests_total{{method="{method}",route="{route}",status="{status}"}}'
 
 
-def added(app: App, *scopes: dict[str, Any]) -> dict[str, float]:
-    before = shown(app)
+def counter_increases(app: App, *scopes: dict[str, Any]) -> dict[str, float]:
+    before = scrape(app)
     for scope in scopes:
         send_request(app, scope)
-    after = shown(app)
+    after = scrape(app)
     return {name: value - before.get(name, 0) for name, value in after.items() if value != before.get(name, 0)}
 
 
 def test_requests_are_counted_by_their_route_template(app: App) -> None:
-    counted = added(app, request("GET", "/api/notes/1"), request("GET", "/api/notes/2"))
+    counted = counter_increases(app, request("GET", "/api/notes/1"), request("GET", "/api/notes/2"))
 
     assert counted[requests("GET", "/api/notes/{note_id}", 200)] == 2
     assert counted['onceward_http_request_seconds_count{route="/api/notes/{note_id}"}'] == 2
@@ -80,14 +80,14 @@ def test_requests_are_counted_by_their_route_template(app: App) -> None:
 
 def test_a_replay_is_counted_under_the_route_that_it_did_not_reach(app: App) -> None:
     keyed = request("POST", "/api/notes", (*JSON, (b"idempotency-key", b"k1")))
-    counted = added(app, dict(keyed), dict(keyed))
+    counted = counter_increases(app, dict(keyed), dict(keyed))
 
     assert counted[requests("POST", "/api/notes", 201)] == 2
     assert counted["idempotency_cache_hit_total"] == 1
 
 
 def test_unknown_paths_and_methods_add_no_label_values(app: App) -> None:
-    counted = added(
+    counted = counter_increases(
         app,
         *(request("GET", f"/made/up/{number}") for number in range(5)),
         *(request(f"MADE{number}", "/up") for number in range(5)),
@@ -100,7 +100,7 @@ def test_unknown_paths_and_methods_add_no_label_values(app: App) -> None:
 
 
 def test_streams_are_counted_while_they_are_open_and_not_timed(app: App) -> None:
-    counted = added(app, request("GET", "/api/stream"), websocket("/api/ws"))
+    counted = counter_increases(app, request("GET", "/api/stream"), websocket("/api/ws"))
 
     assert counted[requests("GET", "/api/stream", 200)] == 1
     assert counted[requests("GET", "/api/ws", 101)] == 1

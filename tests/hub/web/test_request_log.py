@@ -38,7 +38,7 @@ def _log() -> Iterator[io.StringIO]:
     access.disabled = False
 
 
-def ours_alone() -> logging.Handler:
+def keep_only_our_handler() -> logging.Handler:
     """Remove the handlers that pytest adds after the fixtures: in a hub there is only its own."""
     root = logging.getLogger()
     (ours,) = root.handlers[:] = [one for one in root.handlers if isinstance(one, JsonHandler)]
@@ -96,7 +96,7 @@ def test_a_check_of_a_key_is_an_event_with_a_plain_name_and_its_fields(log: io.S
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_request_is_one_complete_log_line(log: io.StringIO, alone: bool) -> None:
     if alone:
-        ours_alone()
+        keep_only_our_handler()
     answered = response_to(answering(201, (REPLAYED,), b"12345"), "POST", "/api/v1/topics")
     (line,) = lines(log)
 
@@ -157,7 +157,7 @@ FIELDS = [
 @pytest.mark.parametrize("event", ["request", "100 % %s {}"])
 def test_a_line_without_a_record_is_the_same_line(log: io.StringIO, event: str, fields: dict[str, Any]) -> None:
     logger = logging.getLogger("onceward.request")
-    ours_alone()
+    keep_only_our_handler()
 
     logger.info(event, extra=fields)
     log_line(logger, event, fields)
@@ -199,7 +199,7 @@ def test_a_log_that_cannot_be_written_fails_no_request(log: io.StringIO, capsys:
     assert capsys.readouterr().err.count("--- Logging error ---") == 2
 
 
-class Seen(logging.Handler):
+class RecordingHandler(logging.Handler):
     """A handler that another program added."""
 
     def __init__(self) -> None:
@@ -212,8 +212,8 @@ class Seen(logging.Handler):
 
 @pytest.mark.parametrize("name", ["", "onceward", "onceward.request"])
 def test_other_handlers_get_the_record_of_a_request(log: io.StringIO, name: str) -> None:
-    seen, logger = Seen(), logging.getLogger(name)
-    ours_alone()
+    seen, logger = RecordingHandler(), logging.getLogger(name)
+    keep_only_our_handler()
     logger.addHandler(seen)
     try:
         response_to(answering(201), "GET", "/x")
@@ -226,7 +226,7 @@ def test_other_handlers_get_the_record_of_a_request(log: io.StringIO, name: str)
 
 def test_a_logger_that_does_not_propagate_writes_nothing_here(log: io.StringIO) -> None:
     logger = logging.getLogger("onceward")
-    ours_alone()
+    keep_only_our_handler()
     logger.propagate = False
     try:
         response_to(answering(), "GET", "/x")
@@ -237,7 +237,7 @@ def test_a_logger_that_does_not_propagate_writes_nothing_here(log: io.StringIO) 
 
 
 def test_filters_and_levels_see_the_line_of_a_request(log: io.StringIO) -> None:
-    logger, handler = logging.getLogger("onceward.request"), ours_alone()
+    logger, handler = logging.getLogger("onceward.request"), keep_only_our_handler()
 
     def no_health_checks(record: logging.LogRecord) -> bool:
         return bool(record.__dict__["path"] != "/healthz")
@@ -255,7 +255,7 @@ def test_filters_and_levels_see_the_line_of_a_request(log: io.StringIO) -> None:
 
 def test_a_line_has_the_fields_that_a_record_factory_adds(log: io.StringIO) -> None:
     factory = logging.getLogRecordFactory()
-    ours_alone()
+    keep_only_our_handler()
 
     def traced(*args: Any, **more: Any) -> logging.LogRecord:
         record = factory(*args, **more)
@@ -276,7 +276,7 @@ def test_a_log_line_never_has_a_token_a_key_or_a_query(log: io.StringIO) -> None
     headers = (*bearer(secret), (b"idempotency-key", secret.encode()), (b"cookie", secret.encode()))
     response_to(answering(body=secret.encode()), "POST", f"/x?token={secret}", headers)
     send_request(
-        RequestLogMiddleware(refusing),
+        RequestLogMiddleware(refusing_app),
         websocket(f"/ws?token={secret}", headers, offered=["onceward", f"onceward.bearer.{secret}"]),
     )
 
@@ -324,12 +324,12 @@ def test_log_lines_during_a_request_have_its_id(log: io.StringIO) -> None:
     assert "request_id" not in later
 
 
-async def failing(_scope: Any, _receive: Receive, _send: Send) -> None:
+async def failing_app(_scope: Any, _receive: Receive, _send: Send) -> None:
     raise RuntimeError("secret")
 
 
 def test_an_exception_is_a_line_with_500_and_one_with_the_traceback(log: io.StringIO) -> None:
-    answered = response_to(failing, "GET", "/x", ((b"x-request-id", b"abc"),))
+    answered = response_to(failing_app, "GET", "/x", ((b"x-request-id", b"abc"),))
     trace, line = lines(log)
 
     assert (answered.status, line["status"]) == (500, 500)
@@ -337,12 +337,12 @@ def test_an_exception_is_a_line_with_500_and_one_with_the_traceback(log: io.Stri
     assert trace["request_id"] == line["request_id"] == answered.headers["x-request-id"]
 
 
-async def refusing(_scope: Any, receive: Receive, send: Send) -> None:
+async def refusing_app(_scope: Any, receive: Receive, send: Send) -> None:
     await receive()
     await send({"type": "websocket.close", "code": 1008})
 
 
-async def streaming(_scope: Any, receive: Receive, send: Send) -> None:
+async def streaming_app(_scope: Any, receive: Receive, send: Send) -> None:
     await receive()
     await send({"type": "websocket.accept"})
     assert open_streams() == before + 1
@@ -351,7 +351,7 @@ async def streaming(_scope: Any, receive: Receive, send: Send) -> None:
         pass
 
 
-async def closing(_scope: Any, receive: Receive, send: Send) -> None:
+async def closing_app(_scope: Any, receive: Receive, send: Send) -> None:
     await receive()
     await send({"type": "websocket.accept"})
     await send({"type": "websocket.close", "code": 4001})
@@ -367,20 +367,20 @@ before = 0.0
 
 @pytest.mark.parametrize(
     ("app", "status", "code"),
-    [(streaming, 101, 1001), (closing, 101, 4001), (refusing, 403, None), (failing, 500, None)],
+    [(streaming_app, 101, 1001), (closing_app, 101, 4001), (refusing_app, 403, None), (failing_app, 500, None)],
     ids=["left", "closed", "refused", "failed"],
 )
 def test_a_websocket_is_one_log_line_at_its_end(log: io.StringIO, app: App, status: int, code: int | None) -> None:
     global before  # noqa: PLW0603  # the streams that other tests left open
     before = open_streams()
-    ours_alone()
+    keep_only_our_handler()
     answered = send_request(RequestLogMiddleware(app), websocket("/ws"))
     line = lines(log)[-1]
 
     assert (line["event"], line["path"]) == ("websocket", "/ws")
     assert (line["status"], line["close_code"]) == (status, code)
     assert line["duration_ms"] >= 0
-    assert app is not failing or answered.headers["x-request-id"] == line["request_id"]
+    assert app is not failing_app or answered.headers["x-request-id"] == line["request_id"]
     assert open_streams() == before
 
 

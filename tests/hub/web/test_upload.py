@@ -34,7 +34,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 
 
 @pytest.fixture
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
+def sqlite_client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     """On SQLite with a folder only, for what does not depend on the stores."""
     with tasks_hub("sqlite-folder", request, tmp_path) as client:
         yield client
@@ -142,7 +142,7 @@ def test_a_body_that_is_not_a_form_is_refused(client: Client, tmp_path: Path) ->
     assert left_over(tmp_path) == []
 
 
-def test_file_names_are_read_in_both_encodings(here: Client) -> None:
+def test_file_names_are_read_in_both_encodings(sqlite_client: Client) -> None:
     head = b"--b\r\nContent-Disposition: form-data; name=kind\r\n\r\nspec\r\n--b\r\n"
     tail = b"\r\n\r\n12345\r\n--b--\r\n"
     for disposition, expected in (
@@ -151,7 +151,7 @@ def test_file_names_are_read_in_both_encodings(here: Client) -> None:
         (b"Content-Disposition: form-data; name=content; filename*=UTF-8''gr%C3%BCn.txt", "grün.txt"),
         (b"Content-Disposition: form-data; name=content", None),
     ):
-        answer = here.post(
+        answer = sqlite_client.post(
             UPLOADS, content=head + disposition + tail, headers={"content-type": "multipart/form-data; boundary=b"}
         )
         assert answer.status_code == 201, answer.text
@@ -286,12 +286,12 @@ DECLARED: list[tuple[bytes, str, str | None, tuple[str, str] | None]] = [
 ]
 
 
-def test_the_declared_media_type_is_used_if_the_bytes_agree(here: Client) -> None:
+def test_the_declared_media_type_is_used_if_the_bytes_agree(sqlite_client: Client) -> None:
     for content, name, declared, kept in DECLARED:
         parts: list[Part] = [KIND, ("content", content, name)]
         if declared is not None:
             parts.append(("media_type", declared))
-        answer = upload(here, *parts)
+        answer = upload(sqlite_client, *parts)
         if kept is None:
             assert problem(answer, 400)["errors"][0]["field"] == "media_type", declared
             continue
@@ -299,9 +299,13 @@ def test_the_declared_media_type_is_used_if_the_bytes_agree(here: Client) -> Non
         assert (answer.json()["media_type"], answer.json()["media_type_source"]) == kept
 
 
-def test_an_admin_may_let_the_sniffed_type_win(here: Client) -> None:
+def test_an_admin_may_let_the_sniffed_type_win(sqlite_client: Client) -> None:
     answer = upload(
-        here, KIND, ("content", PNG, "a"), ("media_type", "image/jpeg"), ("reject_media_type_mismatch", "false")
+        sqlite_client,
+        KIND,
+        ("content", PNG, "a"),
+        ("media_type", "image/jpeg"),
+        ("reject_media_type_mismatch", "false"),
     )
 
     assert (answer.json()["media_type"], answer.json()["media_type_source"]) == ("image/png", "sniffed")
@@ -418,5 +422,5 @@ def test_an_office_document_is_inspected_as_an_archive(request: pytest.FixtureRe
     assert (made["media_type"], made["meta"]["archive"]["entries"]) == (DOCX, 3)
 
 
-def test_archives_are_not_inspected_by_default(here: Client) -> None:
-    assert "archive" not in attach(here, _zip("../way/out"), name="a.zip").get("meta", {})
+def test_archives_are_not_inspected_by_default(sqlite_client: Client) -> None:
+    assert "archive" not in attach(sqlite_client, _zip("../way/out"), name="a.zip").get("meta", {})

@@ -53,7 +53,7 @@ def pieces(count: int) -> Iterator[bytes]:
     yield TAIL
 
 
-def high_water(hub: RunningHub) -> int:
+def peak_memory(hub: RunningHub) -> int:
     """Return the peak memory of the process, in bytes."""
     status = Path(f"/proc/{hub.process.pid}/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
@@ -70,7 +70,7 @@ def send_request(*headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def temporary(data_dir: Path) -> list[Path]:
+def temp_files(data_dir: Path) -> list[Path]:
     return list((data_dir / "blobs" / "tmp").iterdir())
 
 
@@ -80,7 +80,7 @@ def count(hub: RunningHub) -> int:
 
 @pytest.mark.parametrize("key", [None, "large"], ids=["without-key", "with-key"])
 def test_a_large_upload_and_its_download_need_constant_memory(hub: RunningHub, data_dir: Path, key: str | None) -> None:
-    before = high_water(hub)
+    before = peak_memory(hub)
     headers = {"content-type": KIND, **({} if key is None else {"Idempotency-Key": key})}
     answer = httpx.post(f"{hub.url}{UPLOADS}", content=pieces(LARGE // MEGABYTE), headers=headers, timeout=60)
 
@@ -89,8 +89,8 @@ def test_a_large_upload_and_its_download_need_constant_memory(hub: RunningHub, d
     with httpx.stream("GET", f"{hub.url}/v1/attachments/{answer.json()['id']}/content") as download:
         received = sum(len(piece) for piece in download.iter_raw())
     assert received == LARGE
-    assert high_water(hub) - before < GROWTH_BYTES_MAX
-    assert temporary(data_dir) == []
+    assert peak_memory(hub) - before < GROWTH_BYTES_MAX
+    assert temp_files(data_dir) == []
 
 
 @pytest.mark.parametrize("key", ["", "Idempotency-Key: gone\r\n"], ids=["without-key", "with-key"])
@@ -101,8 +101,8 @@ def test_a_client_that_disconnects_leaves_nothing(hub: RunningHub, data_dir: Pat
         for _ in range(3):
             connection.sendall(b"x" * MEGABYTE)
         if not key:
-            until(lambda: any(file.stat().st_size for file in temporary(data_dir)), "nothing of it was kept")
-    until(lambda: temporary(data_dir) == [], "its bytes are still there")
+            until(lambda: any(file.stat().st_size for file in temp_files(data_dir)), "nothing of it was kept")
+    until(lambda: temp_files(data_dir) == [], "its bytes are still there")
 
     assert count(hub) == attached
     assert list((data_dir / "blobs" / "trash").iterdir()) == []
@@ -115,17 +115,17 @@ def test_an_upload_over_the_limit_is_refused_early_and_the_connection_ends_clean
     with connected(hub) as connection:
         # Announced: nothing needs to be sent at all.
         connection.sendall(send_request(f"Content-Length: {2 * LIMIT}") + HEAD)
-        assert _answered(connection) == 413
+        assert _read_status(connection) == 413
     with connected(hub) as connection:
         # The size is not declared: the refusal comes when the limit is reached, although the client continues to send.
         connection.sendall(send_request("Transfer-Encoding: chunked"))
         for data in (HEAD, *[b"x" * MEGABYTE] * (LIMIT // MEGABYTE + 10)):
             connection.sendall(b"%x\r\n%b\r\n" % (len(data), data))
-        assert _answered(connection) == 413
+        assert _read_status(connection) == 413
         # Which may then ask for something else.
         connection.sendall(b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        assert _answered(connection) == 200
-    until(lambda: temporary(data_dir) == [], "its bytes are still there")
+        assert _read_status(connection) == 200
+    until(lambda: temp_files(data_dir) == [], "its bytes are still there")
     assert count(hub) == attached
 
 
@@ -154,7 +154,7 @@ def test_an_aborted_download_leaves_nothing_open(hub: RunningHub) -> None:
     until(lambda: opened() == 0, "its file is still open")
 
 
-def _answered(connection: socket.socket) -> int:
+def _read_status(connection: socket.socket) -> int:
     """Return the status. The whole response is read, so that the next one on the connection can be read."""
     with HTTPResponse(connection) as response:
         response.begin()

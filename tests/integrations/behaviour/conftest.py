@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.fork_server import ForkServer
-from tests.integrations.behaviour.harness import ADAPTERS, AdapterName, AgentWorker
+from tests.integrations.behaviour.agent_worker import ADAPTERS, AdapterSpec, AgentWorker
 
 from onceward import open_ledger
 
@@ -22,8 +22,8 @@ from onceward import open_ledger
         for one in ADAPTERS
     ]
 )
-def adapter(request: pytest.FixtureRequest) -> AdapterName:
-    found: AdapterName = request.param
+def adapter(request: pytest.FixtureRequest) -> AdapterSpec:
+    found: AdapterSpec = request.param
     return found
 
 
@@ -43,7 +43,7 @@ def fork_servers() -> Iterator[Callable[[str], ForkServer]]:
 
 @pytest.fixture
 def start_worker(
-    adapter: AdapterName, fork_servers: Callable[[str], ForkServer], tmp_path: Path
+    adapter: AdapterSpec, fork_servers: Callable[[str], ForkServer], tmp_path: Path
 ) -> Iterator[Callable[[], AgentWorker]]:
     with open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         ledger.blocking.purge()  # creates the tables

@@ -7,13 +7,13 @@ import json
 from typing import Any
 
 from fastmcp import Client, FastMCP
-from tests.integrations.behaviour.worker import RULE, Shop, run_worker
+from tests.integrations.behaviour.agent_process import RULE, Shop, run_worker
 
 from onceward import Ledger
 from onceward.integrations.fastmcp import OnceMiddleware
 
 
-class Behind:
+class MiddlewareAdapter:
     def __init__(self, ledger: Ledger, shop: Shop) -> None:
         self.server: FastMCP[Any] = FastMCP("shop", middleware=[OnceMiddleware(ledger, {"refund": RULE})])
 
@@ -32,4 +32,4 @@ class Behind:
         return {**envelope, "result": shown}
 
 
-main = functools.partial(run_worker, {"middleware": Behind})
+main = functools.partial(run_worker, {"middleware": MiddlewareAdapter})

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from tests.integrations.behaviour.worker import RULE, Adapter, Shop, run_worker
+from tests.integrations.behaviour.agent_process import RULE, Adapter, Shop, run_worker
 
 from onceward import Ledger
 from onceward.integrations.langchain import OnceToolMiddleware, awrap_tool_call, wrap_tool_call
@@ -73,7 +73,7 @@ class SyncAgent(AsyncAgent):
         return seen(await asyncio.to_thread(invoke, {"messages": [("user", "refund it")]}, config), call_id)
 
 
-class Node:
+class ToolNodeAdapter:
     def __init__(self, ledger: Ledger, shop: Shop) -> None:
         node = ToolNode(
             [refund_tool(shop)],
@@ -91,5 +91,5 @@ class Node:
         return seen(await self.graph.ainvoke({"messages": [calls(arguments, call_id)]}, config), call_id)
 
 
-_ADAPTERS: dict[str, type[Adapter]] = {"agent": AsyncAgent, "agent-sync": SyncAgent, "tool-node": Node}
+_ADAPTERS: dict[str, type[Adapter]] = {"agent": AsyncAgent, "agent-sync": SyncAgent, "tool-node": ToolNodeAdapter}
 main = functools.partial(run_worker, _ADAPTERS)

@@ -17,7 +17,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage
 from pydantic import TypeAdapter
-from tests.integrations.behaviour.worker import RULE, Adapter, Shop, run_worker
+from tests.integrations.behaviour.agent_process import RULE, Adapter, Shop, run_worker
 
 from onceward import Ledger
 from onceward.integrations.mcp import mcp_server
@@ -28,7 +28,7 @@ from onceward.tools import Toolbox, tool
 MESSAGE: TypeAdapter[Any] = TypeAdapter(JSONRPCMessage)
 
 
-class Served:
+class ServerAdapter:
     """`mcp_server`, which returns the envelope."""
 
     def __init__(self, ledger: Ledger, shop: Shop) -> None:
@@ -46,7 +46,7 @@ class Served:
         return envelope
 
 
-class Wrapped:
+class ProxyAdapter:
     """The proxy, which returns the server's own result and the envelope beside it."""
 
     def __init__(self, ledger: Ledger, shop: Shop) -> None:
@@ -112,5 +112,5 @@ def _sender(stream: Any) -> Any:
     return send
 
 
-_ADAPTERS: dict[str, type[Adapter]] = {"server": Served, "wrap": Wrapped}
+_ADAPTERS: dict[str, type[Adapter]] = {"server": ServerAdapter, "wrap": ProxyAdapter}
 main = functools.partial(run_worker, _ADAPTERS)

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from typing import Any
 
-from tests.integrations.behaviour.worker import RULE, Adapter, Shop, run_worker
+from tests.integrations.behaviour.agent_process import RULE, Adapter, Shop, run_worker
 
 from onceward import Ledger
 from onceward.tools import once_tool

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from agents import Agent, RunConfig, Runner
-from tests.integrations.behaviour.worker import RULE, Adapter, Shop, run_worker
+from tests.integrations.behaviour.agent_process import RULE, Adapter, Shop, run_worker
 from tests.integrations.openai_model import FakeModel, calls, says, tool_outputs
 
 from onceward import Ledger

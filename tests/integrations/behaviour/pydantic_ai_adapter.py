@@ -9,7 +9,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
-from tests.integrations.behaviour.worker import RULE, Adapter, Shop, run_worker
+from tests.integrations.behaviour.agent_process import RULE, Adapter, Shop, run_worker
 
 from onceward import Ledger
 from onceward.integrations.pydantic_ai import OnceToolset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.integrations.behaviour.harness import AdapterName, AgentWorker
+from tests.integrations.behaviour.agent_worker import AdapterSpec, AgentWorker
 
 Effects = Callable[[], list[str]]
 PAID = {"refunded": "42", "amount": 5}
@@ -60,7 +60,7 @@ def test_a_result_that_cannot_be_stored_is_not_invented_later(worker: AgentWorke
     assert effects() == ["42"]
 
 
-def test_a_cancelled_call_is_never_repeated(worker: AgentWorker, adapter: AdapterName, effects: Effects) -> None:
+def test_a_cancelled_call_is_never_repeated(worker: AgentWorker, adapter: AdapterSpec, effects: Effects) -> None:
     cancelled = worker.call(mode="cancel")
 
     again = worker.call()

@@ -61,12 +61,12 @@ def command(folder: Path) -> list[str]:
 
 
 @asynccontextmanager
-async def wrapped(folder: Path, version: str = NEWEST) -> AsyncIterator[Client]:
+async def wrapped_shop(folder: Path, version: str = NEWEST) -> AsyncIterator[Client]:
     async with connected(stdio_client(python_server(*command(folder))), version) as client:
         yield client
 
 
-def about(result: Any) -> dict[str, Any]:
+def envelope_of(result: Any) -> dict[str, Any]:
     found: dict[str, Any] = result.meta["onceward"]
     return found
 
@@ -76,13 +76,13 @@ def test_a_retry_through_another_proxy_gets_the_first_result(tmp_path: Path, ver
     async def it() -> list[Any]:
         found = []
         for _ in range(2):
-            async with wrapped(tmp_path, version) as client:
+            async with wrapped_shop(tmp_path, version) as client:
                 found += [await client.call_tool("refund", {"order_id": "1"}) for _ in range(2)]
         return found
 
     results = asyncio.run(it())
 
-    assert [about(result)["status"] for result in results] == ["done", "replayed", "replayed", "replayed"]
+    assert [envelope_of(result)["status"] for result in results] == ["done", "replayed", "replayed", "replayed"]
     # The client validates each result against the output schema of the server.
     assert [result.structured_content for result in results] == [{"refund": 1, "order_id": "1"}] * 4
     assert effects(tmp_path) == ["refund 1"]
@@ -110,7 +110,7 @@ def test_everything_else_passes_through(tmp_path: Path) -> None:
                 "prompt": (await client.get_prompt("greet", {"name": "Ada"})).messages[0].content.text,  # type: ignore[union-attr]
                 "pure": (await client.call_tool("price", {"order_id": "1"})).structured_content,
                 "steps": (await client.call_tool("steps", {"order_id": "1"}, progress_callback=notice)).meta,
-                "asked": [(about(one)["status"], one.content[0].text) for one in asked],  # type: ignore[union-attr]
+                "asked": [(envelope_of(one)["status"], one.content[0].text) for one in asked],  # type: ignore[union-attr]
             }
 
     found = asyncio.run(it())
@@ -129,7 +129,7 @@ def test_everything_else_passes_through(tmp_path: Path) -> None:
 
 def test_pictures_are_stored_and_a_result_that_is_too_large_is_not(tmp_path: Path) -> None:
     async def it() -> list[Any]:
-        async with wrapped(tmp_path) as client:
+        async with wrapped_shop(tmp_path) as client:
             return [await client.call_tool(tool, {"order_id": "1"}) for tool in ("picture", "large") for _ in range(2)]
 
     first, again, large, large_again = asyncio.run(it())
@@ -137,8 +137,8 @@ def test_pictures_are_stored_and_a_result_that_is_too_large_is_not(tmp_path: Pat
     assert isinstance(again.content[0], ImageContent)
     assert again.content[:2] == first.content
     assert len(large.content[0].text) > 16 * 1024 * 1024
-    assert (about(large)["status"], about(large_again)["status"]) == ("done", "replayed")
-    assert about(large_again)["code"] == "outcome-not-kept"
+    assert (envelope_of(large)["status"], envelope_of(large_again)["status"]) == ("done", "replayed")
+    assert envelope_of(large_again)["code"] == "outcome-not-kept"
     assert len(large_again.content) == 1
     assert effects(tmp_path) == ["picture", "large"]
 
@@ -152,25 +152,25 @@ def test_a_call_whose_proxy_was_killed_is_in_doubt_or_runs_again(
     """The server has had the effect, and the proxy dies before it learns of it."""
 
     async def it() -> Any:
-        async with wrapped(tmp_path) as client:
+        async with wrapped_shop(tmp_path) as client:
             asking = asyncio.create_task(client.call_tool(tool, {"order_id": "1"}))
             await soon(lambda: effects(tmp_path) == [effect])
             os.kill(int((tmp_path / "parent").read_text()), signal.SIGKILL)
             with pytest.raises(MCPError, match="closed"):
                 await asking
         (tmp_path / "open").touch()
-        async with wrapped(tmp_path) as client:
+        async with wrapped_shop(tmp_path) as client:
             return await client.call_tool(tool, {"order_id": "1"})
 
     result = asyncio.run(it())
 
-    assert about(result)["status"] == status
+    assert envelope_of(result)["status"] == status
     assert result.is_error is (status == "unknown")
-    assert about(result)["code"] == ("in-doubt" if status == "unknown" else "")
+    assert envelope_of(result)["code"] == ("in-doubt" if status == "unknown" else "")
     assert effects(tmp_path) == [effect] * count
 
 
-class Raw:
+class LineClient:
     """A client that writes and reads lines."""
 
     def __init__(self, folder: Path) -> None:
@@ -206,7 +206,7 @@ class Raw:
 
 
 def test_the_proxy_ends_with_the_server_and_its_exit_code(tmp_path: Path) -> None:
-    client = Raw(tmp_path)
+    client = LineClient(tmp_path)
     client.send("tools/call", {"name": "stop", "arguments": {"order_id": "1"}}, 2)
     lost = client.received()
 
@@ -219,7 +219,7 @@ def test_the_proxy_ends_with_the_server_and_its_exit_code(tmp_path: Path) -> Non
 
 
 def test_the_outcome_of_a_call_is_recorded_after_its_client_has_gone(tmp_path: Path) -> None:
-    client = Raw(tmp_path)
+    client = LineClient(tmp_path)
     client.send("tools/call", {"name": "gated", "arguments": {"order_id": "1"}}, 2)
     until(lambda: effects(tmp_path))
     assert client.process.stdin is not None
@@ -227,7 +227,7 @@ def test_the_outcome_of_a_call_is_recorded_after_its_client_has_gone(tmp_path: P
     (tmp_path / "open").touch()
     assert client.ended() == 0
 
-    again = Raw(tmp_path)
+    again = LineClient(tmp_path)
     again.send("tools/call", {"name": "gated", "arguments": {"order_id": "1"}}, 2)
     result = again.received()["result"]
     again.process.terminate()

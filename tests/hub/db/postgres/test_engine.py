@@ -39,7 +39,7 @@ ANSWER_SECONDS_MAX = 30.0
 
 
 @pytest.fixture(scope="module")
-def narrow(servers: Servers) -> Iterator[Pgbouncer]:
+def one_session_pooler(servers: Servers) -> Iterator[Pgbouncer]:
     """A pooler with one connection to each database, so that all clients share a session."""
     with Pgbouncer(servers.postgres, pool_size=1) as pooler:
         yield pooler
@@ -51,8 +51,8 @@ def server_url(servers: Servers, postgres_template: str) -> str:
 
 
 @pytest.fixture
-def url(narrow: Pgbouncer, server_url: str) -> str:
-    return narrow.url(server_url)
+def url(one_session_pooler: Pgbouncer, server_url: str) -> str:
+    return one_session_pooler.url(server_url)
 
 
 @pytest.fixture

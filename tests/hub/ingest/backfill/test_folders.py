@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.hub.ingest.backfill.sample_archives import file, items, mail, refs
+from tests.hub.ingest.backfill.message_archives import file, items, mail, refs
 
 from onceward.hub.ingest.backfill.folders import Maildir, MailFiles
 from onceward.hub.ingest.backfill.normalizer import Normalizer

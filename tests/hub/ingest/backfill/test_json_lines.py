@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub.ingest.backfill.sample_archives import exported, file, items, mail, mbox, message, refs
+from tests.hub.ingest.backfill.message_archives import exported, file, items, mail, mbox, message, refs
 
 from onceward.errors import InvalidInput
 from onceward.hub.ingest.backfill import lines

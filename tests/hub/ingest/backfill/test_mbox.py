@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.hub.ingest.backfill.sample_archives import ENVELOPE, file, items, mail, mbox, refs
+from tests.hub.ingest.backfill.message_archives import ENVELOPE, file, items, mail, mbox, refs
 
 from onceward.errors import InvalidInput
 from onceward.hub.ingest.backfill.mbox import Mbox, envelope_time, is_mbox

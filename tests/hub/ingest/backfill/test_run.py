@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.hub.ingest.backfill.sample_archives import exported, file, items, mail, mbox, message
+from tests.hub.ingest.backfill.message_archives import exported, file, items, mail, mbox, message
 
 from onceward.errors import StoreUnavailable
 from onceward.hub.ingest.backfill import run

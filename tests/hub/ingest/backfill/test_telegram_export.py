@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.hub.ingest.backfill.sample_archives import exported, file, items, message, refs
+from tests.hub.ingest.backfill.message_archives import exported, file, items, message, refs
 
 from onceward.errors import InvalidInput
 from onceward.hub.ingest.backfill.item import Item

@@ -28,24 +28,24 @@ WORDS = st.text(LETTERS | st.sampled_from(' ,;:"()<>@[]\\\\=?_'), max_size=60)
 SUBJECTS = st.builds("{}{}".format, st.sampled_from(["", "Re: ", "[News] ", "Fwd: RE: "]), WORDS)
 TEXTS = st.lists(st.text(LETTERS, max_size=100), max_size=5).map(lambda lines: "\n".join(["Hello", *lines]))
 IDS = st.from_regex(r"[a-z0-9.]{1,20}@[a-z]{1,10}\.example", fullmatch=True)
-MOMENTS = st.datetimes(
+TIMESTAMPS = st.datetimes(
     datetime.datetime(1990, 1, 1),  # noqa: DTZ001  # the zone is drawn beside it
     datetime.datetime(2037, 1, 1),  # noqa: DTZ001
     timezones=st.integers(-14 * 60, 14 * 60).map(lambda by: datetime.timezone(datetime.timedelta(minutes=by))),
-).map(lambda moment: moment.replace(microsecond=0))
+).map(lambda timestamp: timestamp.replace(microsecond=0))
 POLICIES = st.sampled_from([email.policy.default, email.policy.SMTP, email.policy.SMTPUTF8])
 
 
 @st.composite
-def written(draw: st.DrawFn) -> tuple[EmailMessage, dict[str, Json]]:
+def mails(draw: st.DrawFn) -> tuple[EmailMessage, dict[str, Json]]:
     """Draw a mail as Python writes it, and the same mail in its parsed form."""
     sender = Address(draw(WORDS).strip(), draw(st.sampled_from(["ann", "Bob.C"])), "example.com")
-    subject, text, message_id, moment = draw(SUBJECTS), draw(TEXTS), draw(IDS), draw(MOMENTS)
+    subject, text, message_id, timestamp = draw(SUBJECTS), draw(TEXTS), draw(IDS), draw(TIMESTAMPS)
     mail = EmailMessage()
     mail["From"] = sender
     mail["Subject"] = subject
     mail["Message-ID"] = f"<{message_id}>"
-    mail["Date"] = format_datetime(moment)
+    mail["Date"] = format_datetime(timestamp)
     mail.set_content(text, cte=draw(st.sampled_from(["quoted-printable", "base64", "8bit"])))
     if draw(st.booleans()):
         mail.add_alternative("<p>markup</p>", subtype="html")
@@ -55,12 +55,12 @@ def written(draw: st.DrawFn) -> tuple[EmailMessage, dict[str, Json]]:
         "raw_text": text,
         "from": str(sender),
         "subject": subject,
-        "source": {"message_id": message_id, "date": moment.isoformat()},
+        "source": {"message_id": message_id, "date": timestamp.isoformat()},
     }
     return mail, form
 
 
-def is_written_right(raw: bytes, subject: str) -> bool:
+def python_reads_back(raw: bytes, subject: str) -> bool:
     """Return whether Python itself reads the subject that it wrote.
 
     Its writer loses a space that it folds between two encoded words: a reader drops white space there (RFC 2047, 6.2).
@@ -73,14 +73,14 @@ def keys(payload: Payload) -> list[Json]:
     return [payload[name] for name in KEYS]
 
 
-@given(written(), POLICIES, st.sampled_from(["newsletter", "correspondence", None]))
+@given(mails(), POLICIES, st.sampled_from(["newsletter", "correspondence", None]))
 def test_a_raw_mail_and_its_parsed_form_have_the_same_keys(
     mail: tuple[EmailMessage, dict[str, Json]], policy: email.policy.EmailPolicy, content_type: str | None
 ) -> None:
     message, form = mail
     assume(content_type == "newsletter" or subject_base(cast("str", form["subject"])))
     raw = message.as_bytes(policy=policy)
-    assume(is_written_right(raw, cast("str", form["subject"])))
+    assume(python_reads_back(raw, cast("str", form["subject"])))
 
     of_raw = normalize_mail(raw, content_type=content_type)
     of_form = normalize_email({**form, "content_type": content_type})
@@ -91,7 +91,7 @@ def test_a_raw_mail_and_its_parsed_form_have_the_same_keys(
     assert metadata(of_raw).get("source_time") == metadata(of_form).get("source_time")
 
 
-@given(written(), POLICIES)
+@given(mails(), POLICIES)
 def test_attachments_are_those_that_the_standard_library_finds(
     mail: tuple[EmailMessage, dict[str, Json]], policy: email.policy.EmailPolicy
 ) -> None:

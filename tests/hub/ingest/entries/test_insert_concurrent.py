@@ -31,7 +31,7 @@ from onceward.hub.ingest.entries.table import LookupResult
 from onceward.hub.ingest.payload import Payload
 
 
-def at_once(*tasks: Callable[[], None]) -> None:
+def run_concurrently(*tasks: Callable[[], None]) -> None:
     """Run all of them concurrently; raise the first error."""
     gate = threading.Barrier(len(tasks))
     failed: list[BaseException] = []
@@ -64,7 +64,7 @@ def test_eight_writers_of_the_same_entries_insert_each_once(database: Database) 
         for begin in range(0, len(mine), 50):
             results.extend(insert_entries(database, PKM, mine[begin : begin + 50]))
 
-    at_once(*(lambda seed=seed: write(seed) for seed in range(8)))
+    run_concurrently(*(lambda seed=seed: write(seed) for seed in range(8)))
 
     actions = [result.action for result in results]
     assert (actions.count("inserted"), actions.count("failed")) == (200, 0)
@@ -100,7 +100,7 @@ def test_two_batches_in_opposite_order_give_the_same_result_without_a_deadlock(p
         mine = [versions(n + 10 * turn, 2 * turn + n % 2) for n in numbers]
         yours = [versions(n + 10 * turn, 2 * turn + (n + 1) % 2) for n in reversed(numbers)]
 
-        at_once(lambda: _write(postgres, mine), lambda: _write(postgres, yours))  # noqa: B023
+        run_concurrently(lambda: _write(postgres, mine), lambda: _write(postgres, yours))  # noqa: B023
 
         rows = {row["idempotency_key_primary"]: row for row in stored(postgres)}
         for n in numbers:
@@ -253,7 +253,7 @@ def test_a_key_that_another_transaction_is_taking_is_not_filled(postgres: Databa
     ]
 
 
-class Explained:
+class ExplainTransaction:
     """A transaction that returns the plan of a statement instead of its rows."""
 
     def __init__(self, tx: Any) -> None:
@@ -268,7 +268,7 @@ class Explained:
 def test_a_query_plan_made_for_an_empty_table_is_good_for_a_large_one(postgres: Database) -> None:
     """The server would cache the plan, and read the whole table for each batch."""
     with postgres.write() as tx:
-        explained: Any = Explained(tx)
+        explained: Any = ExplainTransaction(tx)
         table = PostgresTable(explained, PKM, [1])
         drafts = drafts_of([newsletter("<1@x>", "d")], list_policies(tx, PKM))
         rows = [

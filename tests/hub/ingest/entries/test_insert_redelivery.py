@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.hub.ingest.backfill.sample_archives import file, mbox
+from tests.hub.ingest.backfill.message_archives import file, mbox
 from tests.hub.ingest.entries.payloads import events, stored, thought
-from tests.hub.ingest.telegram.message_forms import MEDIA, Part, Written, exported, live
+from tests.hub.ingest.telegram.message_forms import MEDIA, Part, SampleMessage, bot_api_form, export_form
 
 from onceward.core.canonical import Json
 from onceward.hub.db.engine import Database
@@ -46,19 +46,19 @@ Delivery: TypeAlias = Callable[[int], Payload]
 REPLY = "From: Ada <ada@example.com>\nTo: bo@example.com\nCc: cy@example.com\nSubject: Re: Plan {number}\nMessage-ID: <{number}@example.com>\nIn-Reply-To: <0@example.com>\nDate: Tue, 17 Feb 2026 12:00:00 +0000\n\n{text}\n"  # fmt: skip
 
 
-def message(number: int, text: str = "A thought", **more: Any) -> Written:
-    return Written((Part(text),) if text else (), message_id=number, **more)
+def message(number: int, text: str = "A thought", **more: Any) -> SampleMessage:
+    return SampleMessage((Part(text),) if text else (), message_id=number, **more)
 
 
-def from_export(written: Written, *, old: bool = False) -> Payload:
-    payload = normalize_exported(*exported(written, old=old))
+def from_export(sample: SampleMessage, *, old: bool = False) -> Payload:
+    payload = normalize_exported(*export_form(sample, old=old))
     assert payload is not None
     return payload
 
 
 def plain(number: int, text: str = "A thought", **more: Json) -> Payload:
     """Our own form, which has the fewest fields. The ids are those of `message`."""
-    chat = live(message(number))["chat"]["id"]
+    chat = bot_api_form(message(number))["chat"]["id"]
     return normalize_telegram({"text": text, "source": {"chat_id": chat, "message_id": number}, **more})
 
 
@@ -72,9 +72,11 @@ def short_reply(number: int, **more: Json) -> Payload:
 
 # Every form of a message whose policy updates, from the one with the most fields to the one with the fewest.
 FORMS: dict[str, Delivery] = {
-    "update of the Bot API": lambda number: normalize_telegram({"update_id": 1, "message": live(message(number))}),
-    "message of the Bot API": lambda number: normalize_telegram(live(message(number))),
-    "media of the Bot API": lambda number: normalize_telegram(live(message(number, "", media="voice"))),
+    "update of the Bot API": lambda number: normalize_telegram(
+        {"update_id": 1, "message": bot_api_form(message(number))}
+    ),
+    "message of the Bot API": lambda number: normalize_telegram(bot_api_form(message(number))),
+    "media of the Bot API": lambda number: normalize_telegram(bot_api_form(message(number, "", media="voice"))),
     "export": lambda number: from_export(message(number)),
     "old export": lambda number: from_export(message(number), old=True),
     "media of an export": lambda number: from_export(message(number, "", media="voice")),
@@ -92,8 +94,8 @@ def test_a_normalizer_omits_fields_that_the_message_does_not_have(form: str) -> 
     payload = FORMS[form](1)
 
     assert payload.keys() >= KEY_FIELDS | {"source", "content_type", "metadata", "reasons"}
-    assert nothing_in(payload) <= KEY_FIELDS
-    assert nothing_in(metadata(payload)) == set()
+    assert empty_fields(payload) <= KEY_FIELDS
+    assert empty_fields(metadata(payload)) == set()
     assert ("content_hash" in payload) is ("clean_text" in payload) is ("capture_text" in payload)
 
 
@@ -175,7 +177,7 @@ def test_an_update_of_the_stored_version_without_a_reference_is_not_stale(
     database: Database, own: dict[str, Json]
 ) -> None:
     """Programs send back the metadata that they read, with additions."""
-    made = insert_entry(database, PKM, normalize_telegram(live(message(1)))).row or {}
+    made = insert_entry(database, PKM, normalize_telegram(bot_api_form(message(1)))).row or {}
     keys = ("source", "content_type", "idempotency_key_primary")
     sent = {"idempotency_policy_key": "telegram_thought_v1", **{name: made[name] for name in keys}, **own}
 
@@ -205,7 +207,7 @@ def test_a_backfill_over_enriched_entries_erases_nothing(database: Database, tmp
     if archive == "mbox":
         source = Mbox(file(tmp_path, "a.mbox", mbox(reply(1).decode())), Normalizer())
     else:
-        chat = live(message(1))["chat"]["id"]
+        chat = bot_api_form(message(1))["chat"]["id"]
         line = {"text": "A thought", "source": {"chat_id": chat, "message_id": 1}}
         source = JsonLines(file(tmp_path, "a.jsonl", json.dumps(line)), Normalizer())
 
@@ -222,7 +224,7 @@ def test_a_backfill_over_enriched_entries_erases_nothing(database: Database, tmp
 # Any sequence of deliveries.
 
 words = st.sampled_from(["A thought", "See https://a.example/x", "", "Other words"])
-written = st.builds(
+samples = st.builds(
     message,
     number=st.just(0),
     text=words,
@@ -237,19 +239,21 @@ columns = st.dictionaries(st.sampled_from(list(ENRICHED)), values, max_size=3)
 extra = st.dictionaries(st.sampled_from(["chat_title", "media", "cc", "own"]), values, max_size=2)
 
 
-def telegram_delivery(form: str, sent: Written, number: int) -> Payload:
+def telegram_delivery(form: str, sent: SampleMessage, number: int) -> Payload:
     """The message in one of its forms, always as a thought, so that all forms are the same entry."""
-    sent = Written(**{name: getattr(sent, name) for name in Written.__dataclass_fields__} | {"message_id": number})
+    sent = SampleMessage(
+        **{name: getattr(sent, name) for name in SampleMessage.__dataclass_fields__} | {"message_id": number}
+    )
     if form in {"export", "old"}:
-        payload = normalize_exported(*exported(sent, old=form == "old"), content_type="thought")
+        payload = normalize_exported(*export_form(sent, old=form == "old"), content_type="thought")
         assert payload is not None
         return payload
     if form == "live":
-        return normalize_telegram({"message": live(sent), "content_type": "thought"})
+        return normalize_telegram({"message": bot_api_form(sent), "content_type": "thought"})
     return plain(number, sent.text or "nothing", content_type="thought")
 
 
-def mail_delivery(form: str, sent: Written, number: int) -> Payload:
+def mail_delivery(form: str, sent: SampleMessage, number: int) -> Payload:
     subject = f"Re: Plan {number}"
     if form == "plain":
         return normalize_email({"raw_text": sent.text, "subject": subject})
@@ -267,10 +271,10 @@ def deliveries(draw: st.DrawFn) -> Sequence[tuple[Delivery, Mapping[str, Json], 
     make = draw(st.sampled_from([telegram_delivery, mail_delivery]))
     found: list[tuple[Delivery, Mapping[str, Json], Mapping[str, Json]]] = []
     for _ in range(draw(st.integers(2, 5))):
-        form, sent = draw(st.sampled_from(["live", "export", "old", "plain"])), draw(written)
+        form, sent = draw(st.sampled_from(["live", "export", "old", "plain"])), draw(samples)
         own = draw(st.just({}) | columns), draw(st.just({}) | extra)
 
-        def delivery(number: int, form: str = form, sent: Written = sent) -> Payload:
+        def delivery(number: int, form: str = form, sent: SampleMessage = sent) -> Payload:
             return make(form, sent, number)
 
         found.append((delivery, *own))
@@ -300,16 +304,16 @@ def test_no_sequence_of_deliveries_turns_a_value_into_null(
     rows = [result.row or {} for result in results]
     assert len({row["id"] for row in rows}) == 1
     for before, after, (_, own, own_metadata) in zip(rows[:-1], rows[1:], sequence[1:], strict=True):
-        assert lost(before, after) <= nothing_in(own)
-        assert lost(metadata(before), metadata(after)) <= nothing_in(own_metadata)
+        assert lost_fields(before, after) <= empty_fields(own)
+        assert lost_fields(metadata(before), metadata(after)) <= empty_fields(own_metadata)
 
 
-def lost(before: Mapping[str, Json], after: Mapping[str, Json]) -> set[str]:
+def lost_fields(before: Mapping[str, Json], after: Mapping[str, Json]) -> set[str]:
     """Return the fields that have lost their value: null, or an empty text or list."""
     return {name for name, value in before.items() if value not in (None, "", []) and after.get(name) in (None, "", [])}
 
 
-def nothing_in(values: Mapping[str, Json]) -> set[str]:
+def empty_fields(values: Mapping[str, Json]) -> set[str]:
     return {name for name, value in values.items() if value in (None, "", [])}
 
 

@@ -19,7 +19,7 @@ from onceward.hub.ingest.entries.schema import PKM, PKM_TEST
 from onceward.hub.ingest.payload import Payload
 
 
-def would(database: Database, payload: Payload, *, strict: bool = False) -> Inserted:
+def previewed(database: Database, payload: Payload, *, strict: bool = False) -> Inserted:
     with database.read() as tx:
         return preview(tx, PKM, payload, strict=strict)
 
@@ -28,9 +28,9 @@ def test_a_preview_shows_the_resulting_entry_and_writes_nothing(database: Databa
     insert_entries(database, PKM, [thought(1, "old", metadata={"a": 1}), newsletter("<1@x>", "d")])
     before, log = stored(database), events(database)
 
-    new = would(database, thought(2, "old"))
-    changed = would(database, thought(1, "new", metadata={"b": 2}))
-    skipped = would(database, newsletter("<2@x>", "d"))
+    new = previewed(database, thought(2, "old"))
+    changed = previewed(database, thought(1, "new", metadata={"b": 2}))
+    skipped = previewed(database, newsletter("<2@x>", "d"))
 
     assert (new.action, new.index) == ("inserted", None)
     assert {name: (new.row or {})[name] for name in ASSIGNED} == dict.fromkeys(ASSIGNED)
@@ -46,9 +46,9 @@ def test_a_preview_refuses_what_an_insert_would_refuse(database: Database) -> No
     insert_entries(database, PKM, [newsletter("<1@x>", "d1"), newsletter("<2@x>", "d2")])
 
     with pytest.raises(InvalidInput):
-        would(database, {"source": "email"})
+        previewed(database, {"source": "email"})
     with pytest.raises(Conflict):
-        would(database, newsletter("<1@x>", "d2"), strict=True)
+        previewed(database, newsletter("<1@x>", "d2"), strict=True)
 
 
 keys = st.sampled_from([None, "a", "b"])

@@ -27,7 +27,7 @@ def keys(payload: dict[str, Any]) -> tuple[str, str, str | None]:
     return policy, primary, secondary
 
 
-def wrong(sent: Any) -> set[str]:
+def refused_fields(sent: Any) -> set[str]:
     with pytest.raises(InvalidInput) as refusal:
         normalize_telegram(sent)
     assert all(why for _, why in refusal.value.fields)

@@ -30,7 +30,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Written:
+class SampleMessage:
     parts: tuple[Part, ...]
     chat_kind: str = "private_supergroup"
     chat_bare_id: int = 1_234_567_890
@@ -133,64 +133,64 @@ def units(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
-def live(written: Written) -> dict[str, Any]:
+def bot_api_form(sample: SampleMessage) -> dict[str, Any]:
     """The Message of the Bot API."""
-    chat_type, shift, sign = CHATS[written.chat_kind]
+    chat_type, shift, sign = CHATS[sample.chat_kind]
     message: dict[str, Any] = {
-        "message_id": written.message_id,
-        "from": {"id": written.sender_id, "is_bot": False, "first_name": written.first_name},
-        "chat": {"id": sign * (written.chat_bare_id + shift), "type": chat_type, "title": "Kitchen"},
-        "date": written.date,
+        "message_id": sample.message_id,
+        "from": {"id": sample.sender_id, "is_bot": False, "first_name": sample.first_name},
+        "chat": {"id": sign * (sample.chat_bare_id + shift), "type": chat_type, "title": "Kitchen"},
+        "date": sample.date,
     }
-    if written.last_name:
-        message["from"]["last_name"] = written.last_name
-    if written.edited is not None:
-        message["edit_date"] = written.edited
-    if written.reply_to is not None:
-        message["reply_to_message"] = {"message_id": written.reply_to, "chat": message["chat"], "date": 1}
-    if written.forwarded_from is not None:
-        name = {"type": "hidden_user", "date": 1, "sender_user_name": written.forwarded_from}
+    if sample.last_name:
+        message["from"]["last_name"] = sample.last_name
+    if sample.edited is not None:
+        message["edit_date"] = sample.edited
+    if sample.reply_to is not None:
+        message["reply_to_message"] = {"message_id": sample.reply_to, "chat": message["chat"], "date": 1}
+    if sample.forwarded_from is not None:
+        name = {"type": "hidden_user", "date": 1, "sender_user_name": sample.forwarded_from}
         message["forward_origin"] = name
-    if written.via_bot is not None:
-        message["via_bot"] = {"id": 9, "is_bot": True, "first_name": "Bot", "username": written.via_bot}
-    if written.text:
-        text, entities = ("text", "entities") if written.media is None else ("caption", "caption_entities")
-        message[text] = written.text
-        marks = _entities(written.parts)
+    if sample.via_bot is not None:
+        message["via_bot"] = {"id": 9, "is_bot": True, "first_name": "Bot", "username": sample.via_bot}
+    if sample.text:
+        text, entities = ("text", "entities") if sample.media is None else ("caption", "caption_entities")
+        message[text] = sample.text
+        marks = _entities(sample.parts)
         if marks:
             message[entities] = marks
-    if written.media is not None:
-        message |= MEDIA[written.media][0]
+    if sample.media is not None:
+        message |= MEDIA[sample.media][0]
     return message
 
 
-def exported(written: Written, *, old: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+def export_form(sample: SampleMessage, *, old: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
     """The chat and the message of `result.json`; an old one has neither `text_entities` nor the name of the file."""
-    chat = {"name": "Kitchen", "type": written.chat_kind, "id": written.chat_bare_id}
-    name = f"{written.first_name} {written.last_name}".strip()
+    chat = {"name": "Kitchen", "type": sample.chat_kind, "id": sample.chat_bare_id}
+    name = f"{sample.first_name} {sample.last_name}".strip()
     message: dict[str, Any] = {
-        "id": written.message_id,
+        "id": sample.message_id,
         "type": "message",
         # Of a machine that is three hours ahead.
-        "date": _local(written.date + 3 * 3600),
-        "date_unixtime": str(written.date),
+        "date": _local(sample.date + 3 * 3600),
+        "date_unixtime": str(sample.date),
         "from": name or None,
-        "from_id": f"user{written.sender_id}",
+        "from_id": f"user{sample.sender_id}",
     }
-    if written.edited is not None:
-        message |= {"edited": _local(written.edited + 3 * 3600), "edited_unixtime": str(written.edited)}
-    if written.reply_to is not None:
-        message["reply_to_message_id"] = written.reply_to
-    if written.forwarded_from is not None:
-        message["forwarded_from"] = written.forwarded_from
-    if written.via_bot is not None:
-        message["via_bot"] = f"@{written.via_bot}"
-    if written.media is not None:
-        message |= MEDIA[written.media][1]
-    pieces = [_piece(part) for part in written.parts]
-    plain = all(part.kind == "plain" for part in written.parts)
+    if sample.edited is not None:
+        message |= {"edited": _local(sample.edited + 3 * 3600), "edited_unixtime": str(sample.edited)}
+    if sample.reply_to is not None:
+        message["reply_to_message_id"] = sample.reply_to
+    if sample.forwarded_from is not None:
+        message["forwarded_from"] = sample.forwarded_from
+    if sample.via_bot is not None:
+        message["via_bot"] = f"@{sample.via_bot}"
+    if sample.media is not None:
+        message |= MEDIA[sample.media][1]
+    pieces = [_piece(part) for part in sample.parts]
+    plain = all(part.kind == "plain" for part in sample.parts)
     message["text"] = (
-        written.text if plain else [piece["text"] if piece["type"] == "plain" else piece for piece in pieces]
+        sample.text if plain else [piece["text"] if piece["type"] == "plain" else piece for piece in pieces]
     )
     if not old:
         message["text_entities"] = pieces

@@ -35,7 +35,7 @@ def metadata(without: str = "", **fields: Any) -> dict[str, Any]:
     return found
 
 
-def wrong(chat: Any, message: Any) -> set[str]:
+def refused_fields(chat: Any, message: Any) -> set[str]:
     with pytest.raises(InvalidInput) as refusal:
         normalize_exported(chat, message)
     return {name for name, _ in refusal.value.fields}
@@ -218,7 +218,7 @@ WRONG: dict[str, tuple[Any, Any, set[str]]] = {
 def test_an_invalid_field_is_named(case: str) -> None:
     chat, message, places = WRONG[case]
 
-    assert wrong(chat, message) == places
+    assert refused_fields(chat, message) == places
 
 
 def test_a_rich_message_is_read_as_its_text() -> None:

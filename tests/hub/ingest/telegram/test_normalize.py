@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from tests.hub.ingest.telegram.entry_checks import COLUMNS, keys, wrong
+from tests.hub.ingest.telegram.entry_checks import COLUMNS, keys, refused_fields
 
 from onceward.core.canonical import Json
 from onceward.core.json_text import compact
@@ -181,7 +181,7 @@ WRONG: dict[str, tuple[Any, set[str]]] = {
 def test_an_invalid_field_is_named(case: str) -> None:
     sent, places = WRONG[case]
 
-    assert wrong(sent) == places
+    assert refused_fields(sent) == places
 
 
 def nested(depth: int) -> Json:
@@ -216,8 +216,8 @@ def test_a_text_full_of_links_has_storable_metadata() -> None:
 def test_unknown_names_are_shown_as_far_as_possible() -> None:
     many: dict[str, Json] = {f"a{number:02}": 1 for number in range(50)}
 
-    assert wrong({**many, "text": "a"}) == {f"a{number:02}" for number in range(10)}
-    assert wrong({"text": "a", "\ud83d" + "b" * 9_999: 1}) == {"?" + "b" * 63}
+    assert refused_fields({**many, "text": "a"}) == {f"a{number:02}" for number in range(10)}
+    assert refused_fields({"text": "a", "\ud83d" + "b" * 9_999: 1}) == {"?" + "b" * 63}
 
 
 RANGE = "must be a whole number from -9223372036854775808 to 9223372036854775807"

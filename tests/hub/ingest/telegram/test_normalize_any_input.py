@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.hub.ingest.telegram.entry_checks import COLUMNS
-from tests.hub.ingest.telegram.message_forms import MEDIA, Part, Written, exported, live
+from tests.hub.ingest.telegram.message_forms import MEDIA, Part, SampleMessage, bot_api_form, export_form
 
 from onceward.core.json_text import compact, has_nul
 from onceward.errors import InvalidInput
@@ -33,7 +33,7 @@ values = st.recursive(
     max_leaves=8,
 )
 
-WRITTEN = Written(
+SAMPLE = SampleMessage(
     (Part("🙂 "), Part("https://a.example/", "link"), Part(" or "), Part("here", "text_link", "https://b.example/")),
     edited=1_700_000_060,
     last_name="L",
@@ -54,7 +54,7 @@ RICH = {"rich_message": {"blocks": [{"type": "list", "items": [{"blocks": [{"typ
 SENDER = {"sender_chat": {"id": -5, "title": "News"}, "author_signature": "Ada", "from": None}
 
 
-def whole(payload: dict[str, Any] | None) -> None:
+def check_storable(payload: dict[str, Any] | None) -> None:
     """Check that both databases can store an entry."""
     if payload is None:
         return
@@ -68,10 +68,10 @@ def whole(payload: dict[str, Any] | None) -> None:
     assert all(payload["reasons"])
 
 
-def tried(normalize: Callable[..., dict[str, Any] | None], *sent: Any) -> None:
+def check_normalize(normalize: Callable[..., dict[str, Any] | None], *sent: Any) -> None:
     before = copy.deepcopy(sent)
     try:
-        whole(normalize(*sent))
+        check_storable(normalize(*sent))
     except InvalidInput as refusal:
         assert str(refusal)  # noqa: PT017  # either way it is an answer
     assert sent == before, "what was sent is left as it was"
@@ -93,33 +93,33 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 LIVE: list[dict[str, Any]] = [
     FORM,
-    {"update_id": 1, "message": live(WRITTEN), "content_type": "link"},
-    live(Written(())) | RICH | SENDER,
-    *(live(Written((Part("a"),), media=kind)) for kind in MEDIA),
+    {"update_id": 1, "message": bot_api_form(SAMPLE), "content_type": "link"},
+    bot_api_form(SampleMessage(())) | RICH | SENDER,
+    *(bot_api_form(SampleMessage((Part("a"),), media=kind)) for kind in MEDIA),
 ]
 EXPORTED: list[dict[str, Any]] = [
-    dict(zip(("chat", "message"), exported(written), strict=True))
-    for written in (WRITTEN, *(Written((), media=kind) for kind in MEDIA))
+    dict(zip(("chat", "message"), export_form(sample), strict=True))
+    for sample in (SAMPLE, *(SampleMessage((), media=kind) for kind in MEDIA))
 ]
 EXPORTED.append({"chat": {"type": "bot_chat", "id": 1}, "message": {"id": 1} | RICH})
 
 
 @given(sent=values)
 def test_any_json_is_an_entry_or_refused(sent: Any) -> None:
-    tried(normalize_telegram, sent)
-    tried(normalize_exported, sent, sent)
+    check_normalize(normalize_telegram, sent)
+    check_normalize(normalize_exported, sent, sent)
 
 
 @pytest.mark.parametrize("number", range(len(LIVE)))
 def test_every_field_of_a_message_may_hold_anything(number: int) -> None:
-    assert_any_value(LIVE[number], lambda sent: tried(normalize_telegram, sent))
+    assert_any_value(LIVE[number], lambda sent: check_normalize(normalize_telegram, sent))
 
 
 @pytest.mark.parametrize("number", range(len(EXPORTED)))
 def test_every_field_of_an_exported_message_may_hold_anything(number: int) -> None:
     def normalize(sent: Any) -> None:
         chat, message = (sent.get("chat"), sent.get("message")) if isinstance(sent, dict) else (sent, sent)
-        tried(normalize_exported, chat, message)
+        check_normalize(normalize_exported, chat, message)
 
     assert_any_value(EXPORTED[number], normalize)
 
@@ -144,4 +144,4 @@ def test_two_fields_may_hold_anything_at_once(data: st.DataObject) -> None:
     for _ in range(2):
         sent = replaced(sent, data.draw(st.sampled_from(places(sent))), data.draw(values))
 
-    tried(normalize_telegram, sent)
+    check_normalize(normalize_telegram, sent)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.hub.ingest.telegram.message_forms import CHATS, MEDIA, Part, Written, exported, live
+from tests.hub.ingest.telegram.message_forms import CHATS, MEDIA, Part, SampleMessage, bot_api_form, export_form
 
 from onceward.core.canonical import Json
 from onceward.hub.ingest.telegram import normalize_exported, normalize_telegram
 
 LINK = Part("https://a.example/?utm_source=t&b=1", "link")
 HIDDEN = Part("here", "text_link", "https://b.example/x")
-THOUGHT = Written((Part("A thought"),))
+THOUGHT = SampleMessage((Part("A thought"),))
 
 # Links, words that look like links, and characters that are hard to count.
 words = st.text(st.sampled_from("ab .,:/()[]\n\t\u00a0\u00e4\u0308\u4e2d\u200d🙂👩🏽"), min_size=1, max_size=12)
@@ -32,7 +32,7 @@ parts = st.one_of(
 )
 names = st.text(st.sampled_from("ABC abc\u00e9🙂"), min_size=1, max_size=8).filter(str.strip)
 messages = st.builds(
-    Written,
+    SampleMessage,
     parts=st.lists(parts, max_size=5).map(tuple),
     chat_kind=st.sampled_from(list(CHATS)),
     chat_bare_id=st.integers(0, 2**52 - 1 - 10**12),
@@ -49,21 +49,21 @@ messages = st.builds(
 )
 
 
-@given(written=messages)
+@given(sample=messages)
 @example(THOUGHT)
 @example(replace(THOUGHT, parts=(Part("🙂🙂 "), HIDDEN, Part(" and "), LINK)))
 @example(replace(THOUGHT, parts=(), media="photo"))
-def test_both_forms_give_the_same_entry(written: Written) -> None:
-    received = normalize_telegram({"update_id": 1, "message": live(written)})
+def test_both_forms_give_the_same_entry(sample: SampleMessage) -> None:
+    received = normalize_telegram({"update_id": 1, "message": bot_api_form(sample)})
 
-    assert normalize_exported(*exported(written)) == received
+    assert normalize_exported(*export_form(sample)) == received
 
 
-@given(written=messages)
-def test_an_old_export_gives_the_same_keys_and_text(written: Written) -> None:
-    received = normalize_telegram(live(written))
+@given(sample=messages)
+def test_an_old_export_gives_the_same_keys_and_text(sample: SampleMessage) -> None:
+    received = normalize_telegram(bot_api_form(sample))
 
-    old = normalize_exported(*exported(written, old=True))
+    old = normalize_exported(*export_form(sample, old=True))
 
     assert old is not None
     assert {name: value for name, value in old.items() if name != "metadata"} == {
@@ -72,16 +72,16 @@ def test_an_old_export_gives_the_same_keys_and_text(written: Written) -> None:
     assert source_time(old) == source_time(received)
 
 
-@given(written=messages, plain=st.booleans())
-def test_the_plain_form_gives_the_same_keys(written: Written, plain: bool) -> None:
+@given(sample=messages, plain=st.booleans())
+def test_the_plain_form_gives_the_same_keys(sample: SampleMessage, plain: bool) -> None:
     """Without `entities` only if the message has no link that is missing in its text."""
-    message = live(written)
+    message = bot_api_form(sample)
     text = message.get("text", message.get("caption", ""))
     sent: dict[str, Json] = {
         "text": text,
         "source": {"chat_id": str(message["chat"]["id"]), "message_id": message["message_id"]},
     }
-    hidden = any(part.kind in {"link", "text_link"} for part in written.parts)
+    hidden = any(part.kind in {"link", "text_link"} for part in sample.parts)
     if not plain or hidden:
         sent["entities"] = message.get("entities", message.get("caption_entities", []))
     if not text.strip():
@@ -96,12 +96,12 @@ def test_the_plain_form_gives_the_same_keys(written: Written, plain: bool) -> No
 
 @pytest.mark.parametrize("kind", MEDIA)
 def test_both_forms_describe_media_alike(kind: str) -> None:
-    written = replace(THOUGHT, parts=(), media=kind)
+    sample = replace(THOUGHT, parts=(), media=kind)
 
-    found: Any = normalize_telegram(live(written))["metadata"]
+    found: Any = normalize_telegram(bot_api_form(sample))["metadata"]
 
     assert found["media"] == kind
-    after: Any = normalize_exported(*exported(written))
+    after: Any = normalize_exported(*export_form(sample))
     assert after["metadata"] == found
 
 
@@ -122,7 +122,7 @@ def test_both_forms_describe_media_alike(kind: str) -> None:
     ],
 )
 def test_media_are_described_as_a_reader_sees_them(kind: str, name: str | None, text: str | None) -> None:
-    found: Any = normalize_telegram(live(replace(THOUGHT, media=kind)))["metadata"]
+    found: Any = normalize_telegram(bot_api_form(replace(THOUGHT, media=kind)))["metadata"]
 
     assert (found.get("media_name"), found.get("media_text")) == (name, text)
 

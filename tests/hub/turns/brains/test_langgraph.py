@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import interrupt
-from tests.hub.turns.harness import TurnHarness, opened
+from tests.hub.turns.turn_harness import TurnHarness, opened
 from tests.waiting import SECONDS_MAX
 
 from onceward import errors
@@ -32,7 +32,7 @@ from onceward.turns.brains.langgraph import graph_brain
 SUPERSEDE, ABSORB, QUEUE = Decision.SUPERSEDE, Decision.ABSORB, Decision.QUEUE
 
 
-class Desk:
+class StoppingAgent:
     """A graph of a model and a tool with an effect, which stops at the point that the test names."""
 
     def __init__(self, effect: str, stops_at: str = "", checkpointer: Any = None, *, is_quiet: bool = False) -> None:
@@ -102,17 +102,17 @@ class Desk:
 def play(sqlite_template: Path, tmp_path: Path) -> Callable[..., None]:
     """Run a story with one or more processes of a hub, all with the same brain."""
 
-    def run(make: Callable[[], Desk], story: Callable[..., Coroutine[Any, Any, None]], **options: Any) -> None:
+    def run(make: Callable[[], StoppingAgent], story: Callable[..., Coroutine[Any, Any, None]], **options: Any) -> None:
         (tmp_path / "hub.db").write_bytes(sqlite_template.read_bytes())
 
         async def live() -> None:
-            desk = make()
+            agent = make()
             with closing(open_database(f"sqlite:///{tmp_path}/hub.db")) as database, open_ledger("memory:") as ledger:
-                brain = desk.brain(**options)
-                steps: dict[str, Any] = {"step": desk.step} if isinstance(desk, Desk) else {}
+                brain = agent.brain(**options)
+                steps: dict[str, Any] = {"step": agent.step} if isinstance(agent, StoppingAgent) else {}
                 one, other = (TurnHarness(database, ledger, brain, max_attempts=1, **steps) for _ in range(2))
                 async with opened(one), opened(other):
-                    await asyncio.wait_for(story(desk, one, other), SECONDS_MAX)
+                    await asyncio.wait_for(story(agent, one, other), SECONDS_MAX)
 
         asyncio.run(live())
 
@@ -125,89 +125,89 @@ def statuses(hub: TurnHarness, turn_id: str) -> list[tuple[str, str]]:
 
 
 def test_a_superseded_run_is_refused_before_its_effect(play: Callable[..., None]) -> None:
-    async def story(desk: Desk, one: TurnHarness, other: TurnHarness) -> None:
+    async def story(agent: StoppingAgent, one: TurnHarness, other: TurnHarness) -> None:
         first = await one.say("act on x", session_key="s")
-        await desk.reached.wait()
+        await agent.reached.wait()
         # Another process receives it, so that nothing but the gate stops the first run.
         second = await other.say("no, act on y", session_key="s")
-        desk.go_on.set()
+        agent.go_on.set()
         await one.idle()
         await other.sweep()
 
         assert second.decision is SUPERSEDE
-        assert desk.happened == ["y"]
-        assert desk.seen == [["human: act on x"], ["human: act on x", "human: no, act on y"]]
+        assert agent.happened == ["y"]
+        assert agent.seen == [["human: act on x"], ["human: act on x", "human: no, act on y"]]
         assert one.turn(first.turn_id).state is State.SUPERSEDED
         assert statuses(one, first.turn_id) == []
         assert other.turn(second.turn_id).answer == "done"
         assert statuses(other, second.turn_id) == [("act", "done")]
 
-    play(lambda: Desk("irreversible", "model"), story)
+    play(lambda: StoppingAgent("irreversible", "model"), story)
 
 
 def test_a_run_superseded_after_its_effect_gets_it_replayed(play: Callable[..., None]) -> None:
-    async def story(desk: Desk, one: TurnHarness, _other: TurnHarness) -> None:
+    async def story(agent: StoppingAgent, one: TurnHarness, _other: TurnHarness) -> None:
         await one.say("act on x", session_key="s")
-        await desk.reached.wait()
+        await agent.reached.wait()
         second = await one.say("now act on x", session_key="s")
         await one.idle()
 
         assert second.decision is SUPERSEDE
-        assert desk.happened == ["x"]
+        assert agent.happened == ["x"]
         assert one.turn(second.turn_id).answer == "replayed"
 
-    play(lambda: Desk("idempotent", "answer"), story, decide=lambda *_: SUPERSEDE)
+    play(lambda: StoppingAgent("idempotent", "answer"), story, decide=lambda *_: SUPERSEDE)
 
 
 def test_the_effect_of_a_superseded_run_is_undone(play: Callable[..., None]) -> None:
-    async def story(desk: Desk, one: TurnHarness, _other: TurnHarness) -> None:
+    async def story(agent: StoppingAgent, one: TurnHarness, _other: TurnHarness) -> None:
         await one.say("act on x", session_key="s")
-        await desk.reached.wait()
+        await agent.reached.wait()
         second = await one.say("now act on x", session_key="s")
         await one.idle()
 
-        assert desk.happened == ["x", "undo x: did x", "x"]
+        assert agent.happened == ["x", "undo x: did x", "x"]
         assert one.turn(second.turn_id).answer == "done"
 
-    play(lambda: Desk("compensatable", "answer"), story, decide=lambda *_: SUPERSEDE)
+    play(lambda: StoppingAgent("compensatable", "answer"), story, decide=lambda *_: SUPERSEDE)
 
 
 def test_an_absorbed_message_is_one_more_message_of_the_user(play: Callable[..., None]) -> None:
-    async def story(desk: Desk, one: TurnHarness, _other: TurnHarness) -> None:
+    async def story(agent: StoppingAgent, one: TurnHarness, _other: TurnHarness) -> None:
         first = await one.say("act on x", session_key="s")
-        await desk.reached.wait()
+        await agent.reached.wait()
         second = await one.say("and act on x", session_key="s")
         await one.idle()
 
         assert (second.decision, second.turn_id) == (ABSORB, first.turn_id)
-        assert desk.seen[-1] == ["human: act on x", "human: and act on x"]
-        assert desk.happened == ["x"]
+        assert agent.seen[-1] == ["human: act on x", "human: and act on x"]
+        assert agent.happened == ["x"]
 
-    play(lambda: Desk("irreversible", "model"), story, decide=lambda *_: ABSORB)
+    play(lambda: StoppingAgent("irreversible", "model"), story, decide=lambda *_: ABSORB)
 
 
 def test_a_message_during_an_irreversible_effect_is_queued(play: Callable[..., None]) -> None:
-    async def story(desk: Desk, one: TurnHarness, _other: TurnHarness) -> None:
+    async def story(agent: StoppingAgent, one: TurnHarness, _other: TurnHarness) -> None:
         first = await one.say("act on x", session_key="s")
-        await desk.reached.wait()
+        await agent.reached.wait()
         second = await one.say("again act on x", session_key="s")
         assert second.decision is QUEUE
-        assert desk.seen == [["human: act on x"]]
-        desk.go_on.set()
+        assert agent.seen == [["human: act on x"]]
+        agent.go_on.set()
         await one.idle()
 
-        assert desk.seen == [["human: act on x"], ["human: again act on x"]]
+        assert agent.seen == [["human: act on x"], ["human: again act on x"]]
         assert [one.turn(turn.turn_id).answer for turn in (first, second)] == ["done", "done"]
-        assert desk.happened == ["x", "x"]  # a new question has a new group
+        assert agent.happened == ["x", "x"]  # a new question has a new group
 
-    play(lambda: Desk("irreversible", "effect"), story)
+    play(lambda: StoppingAgent("irreversible", "effect"), story)
 
 
 @pytest.mark.parametrize("decision", [SUPERSEDE, ABSORB])
 def test_a_checkpointer_has_no_traces_of_a_run_that_was_replaced(play: Callable[..., None], decision: Decision) -> None:
-    async def story(desk: Desk, one: TurnHarness, _other: TurnHarness) -> None:
+    async def story(agent: StoppingAgent, one: TurnHarness, _other: TurnHarness) -> None:
         await one.say("act on x", session_key="s")
-        await desk.reached.wait()
+        await agent.reached.wait()
         second = await one.say("now act on x", session_key="s")
         await one.idle()
         await one.say("thanks", session_key="s")
@@ -215,10 +215,10 @@ def test_a_checkpointer_has_no_traces_of_a_run_that_was_replaced(play: Callable[
         await one.say("thanks", session_key="s", principal="other")
         await one.idle()
 
-        assert desk.happened == ["x"]
+        assert agent.happened == ["x"]
         assert one.turn(second.turn_id).answer == "replayed"
-        result = next(text for text in desk.seen[2] if text.startswith("tool: "))
-        assert desk.seen == [
+        result = next(text for text in agent.seen[2] if text.startswith("tool: "))
+        assert agent.seen == [
             ["human: act on x"],
             ["human: act on x", "human: now act on x"],
             ["human: act on x", "human: now act on x", "ai: ", result, "ai: replayed", "human: thanks"],
@@ -226,44 +226,48 @@ def test_a_checkpointer_has_no_traces_of_a_run_that_was_replaced(play: Callable[
             ["human: thanks"],
         ]
 
-    play(lambda: Desk("idempotent", "answer", InMemorySaver()), story, decide=lambda *_: decision)
+    play(lambda: StoppingAgent("idempotent", "answer", InMemorySaver()), story, decide=lambda *_: decision)
 
 
 def test_a_run_that_is_replaced_after_the_end_of_its_graph_leaves_no_traces(play: Callable[..., None]) -> None:
-    async def story(desk: Desk, one: TurnHarness, _other: TurnHarness) -> None:
+    async def story(agent: StoppingAgent, one: TurnHarness, _other: TurnHarness) -> None:
         await one.say("act on x", session_key="s")
-        await desk.reached.wait()
+        await agent.reached.wait()
         await one.say("now act on x", session_key="s")
-        desk.go_on.set()
+        agent.go_on.set()
         await one.idle()
 
-        assert desk.seen[1:] == [["human: act on x", "human: now act on x"]]
-        assert desk.happened == ["x"]
+        assert agent.seen[1:] == [["human: act on x", "human: now act on x"]]
+        assert agent.happened == ["x"]
 
-    play(lambda: Desk("idempotent", "answered", InMemorySaver()), story, decide=lambda *_: SUPERSEDE)
+    play(lambda: StoppingAgent("idempotent", "answered", InMemorySaver()), story, decide=lambda *_: SUPERSEDE)
 
 
 def test_checkpoints_of_a_late_superseded_run_are_not_the_history(play: Callable[..., None]) -> None:
-    async def story(desk: Desk, one: TurnHarness, other: TurnHarness) -> None:
+    async def story(agent: StoppingAgent, one: TurnHarness, other: TurnHarness) -> None:
         first = await one.say("act on x", session_key="s")
-        await desk.reached.wait()
+        await agent.reached.wait()
         await other.say("now act on x", session_key="s")
         await other.sweep()
-        desk.go_on.set()  # the first run ends its graph now, and writes the newest checkpoint
+        agent.go_on.set()  # the first run ends its graph now, and writes the newest checkpoint
         await one.idle()
         await other.say("thanks", session_key="s")
         await other.idle()
 
         assert one.turn(first.turn_id).state is State.SUPERSEDED
-        assert desk.seen[-1][:2] == ["human: act on x", "human: now act on x"]
-        assert desk.seen[-1][-1] == "human: thanks"
-        assert desk.happened == ["x"]
+        assert agent.seen[-1][:2] == ["human: act on x", "human: now act on x"]
+        assert agent.seen[-1][-1] == "human: thanks"
+        assert agent.happened == ["x"]
 
     # A run without text ends its graph: the stream does not refuse it earlier.
-    play(lambda: Desk("idempotent", "answer", InMemorySaver(), is_quiet=True), story, decide=lambda *_: SUPERSEDE)
+    play(
+        lambda: StoppingAgent("idempotent", "answer", InMemorySaver(), is_quiet=True),
+        story,
+        decide=lambda *_: SUPERSEDE,
+    )
 
 
-class Chatty:
+class StreamingGraph:
     """A graph whose model streams words."""
 
     def brain(self) -> Brain:
@@ -289,10 +293,10 @@ def test_the_words_of_the_model_are_streamed(play: Callable[..., None]) -> None:
         assert "".join(streamed) == one.turn(received.turn_id).answer == "one two three"
         assert len(streamed) > 1
 
-    play(cast("Any", Chatty), story)
+    play(cast("Any", StreamingGraph), story)
 
 
-class Unfit:
+class UnfitGraph:
     """A graph that does not fit into turns."""
 
     def __init__(self, *nodes: Any, checkpointer: Any = None, rules: Any = None) -> None:
@@ -330,20 +334,20 @@ def say_nothing(_state: MessagesState) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Unfit(say_nothing), "did not end with a message of the model; pass to_response="),
-        (lambda: Unfit(ask, checkpointer=InMemorySaver()), "has stopped at an interrupt"),
+        (lambda: UnfitGraph(say_nothing), "did not end with a message of the model; pass to_response="),
+        (lambda: UnfitGraph(ask, checkpointer=InMemorySaver()), "has stopped at an interrupt"),
         (
-            lambda: Unfit(call_act, ToolNode([act], awrap_tool_call=awrap_tool_call(None, RULES))),
+            lambda: UnfitGraph(call_act, ToolNode([act], awrap_tool_call=awrap_tool_call(None, RULES))),
             "the brain does not know the rule of 'act'; pass the rules to graph_brain",
         ),
         (
-            lambda: Unfit(
+            lambda: UnfitGraph(
                 call_act, ToolNode([act], awrap_tool_call=awrap_tool_call(None, RULES, scope="s")), rules=RULES
             ),
             "remove scope=",
         ),
         (
-            lambda: Unfit(call_act, ToolNode([act], wrap_tool_call=wrap_tool_call(None, RULES))),
+            lambda: UnfitGraph(call_act, ToolNode([act], wrap_tool_call=wrap_tool_call(None, RULES))),
             "pass awrap_tool_call=",
         ),
     ],
@@ -369,7 +373,7 @@ def test_a_graph_must_be_compiled() -> None:
 
 
 def test_a_tool_that_would_run_without_its_rule_is_refused() -> None:
-    unfit = Unfit(call_act, ToolNode([act]), rules=RULES)
+    unfit = UnfitGraph(call_act, ToolNode([act]), rules=RULES)
 
     with pytest.raises(errors.InvalidOption, match=r"'act' without its rule; add OnceToolMiddleware\(None, rules\)"):
         unfit.brain()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 import redis.asyncio
-from tests.tools.harness import ToolHarness
+from tests.tools.tool_harness import ToolHarness
 
 from onceward import Ledger, errors
 from onceward.hub.turns.compat.beat import BeatIdempotencyManager
@@ -27,7 +27,7 @@ COMPLETED = IdempotencyStatus.DUPLICATE_COMPLETED
 MISMATCH = IdempotencyStatus.FINGERPRINT_MISMATCH
 
 
-def do(awaitable: Awaitable[T]) -> T:
+def run_async(awaitable: Awaitable[T]) -> T:
     async def it() -> T:
         return await awaitable
 
@@ -42,7 +42,7 @@ def cache(ledger: Ledger) -> IdempotencyCache:
 @pytest.fixture
 def check(cache: IdempotencyCache) -> Callable[..., IdempotencyCheckResult]:
     def check(fingerprint: str = "hello", key: str = "tenant:key") -> IdempotencyCheckResult:
-        return do(cache.check_and_set(key, fingerprint))
+        return run_async(cache.check_and_set(key, fingerprint))
 
     return check
 
@@ -53,7 +53,7 @@ Check = Callable[..., IdempotencyCheckResult]
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "redis"], indirect=True)
 def test_a_duplicate_gets_the_stored_response(cache: IdempotencyCache, check: Check) -> None:
     first, running_concurrently = check(), check()
-    do(cache.mark_complete("tenant:key", "hello", '{"status": "processing"}'))
+    run_async(cache.mark_complete("tenant:key", "hello", '{"status": "processing"}'))
     after = check()
 
     assert [first.status, running_concurrently.status, after.status] == [STARTED, PROCESSING, COMPLETED]
@@ -63,7 +63,7 @@ def test_a_duplicate_gets_the_stored_response(cache: IdempotencyCache, check: Ch
 def test_other_content_under_the_same_key_is_a_mismatch_in_every_state(cache: IdempotencyCache, check: Check) -> None:
     check()
     processing = check("goodbye")
-    do(cache.mark_complete("tenant:key", "hello", "response"))
+    run_async(cache.mark_complete("tenant:key", "hello", "response"))
     completed = check("goodbye")
 
     assert processing == completed == IdempotencyCheckResult(MISMATCH, stored_fingerprint="hello")
@@ -83,7 +83,7 @@ def test_every_response_comes_back_unchanged_even_an_empty_one(
     cache: IdempotencyCache, check: Check, response: Any
 ) -> None:
     check()
-    do(cache.mark_complete("tenant:key", "hello", response))
+    run_async(cache.mark_complete("tenant:key", "hello", response))
 
     found = check()
 
@@ -93,16 +93,16 @@ def test_every_response_comes_back_unchanged_even_an_empty_one(
 
 def test_a_failed_request_may_be_retried_even_with_other_content(cache: IdempotencyCache, check: Check) -> None:
     check()
-    do(cache.mark_failed("tenant:key"))
+    run_async(cache.mark_failed("tenant:key"))
 
     assert check("goodbye").status is STARTED
 
 
 def test_a_completed_request_cannot_fail_any_more(cache: IdempotencyCache, check: Check) -> None:
     check()
-    do(cache.mark_complete("tenant:key", "hello", "response"))
+    run_async(cache.mark_complete("tenant:key", "hello", "response"))
 
-    do(cache.mark_failed("tenant:key"))
+    run_async(cache.mark_failed("tenant:key"))
 
     assert check().status is COMPLETED
 
@@ -112,24 +112,24 @@ def test_another_process_may_finish_what_one_has_checked(ledger: Ledger, check: 
     check(key="tenant:other")
 
     workflow = IdempotencyCache(ledger)
-    do(workflow.mark_complete("tenant:key", "hello", "response"))
-    do(workflow.mark_failed("tenant:other"))
+    run_async(workflow.mark_complete("tenant:key", "hello", "response"))
+    run_async(workflow.mark_failed("tenant:other"))
 
     assert check().cached_response == "response"
     assert check(key="tenant:other").status is STARTED
 
 
 def test_a_response_may_be_stored_without_a_check(cache: IdempotencyCache, check: Check) -> None:
-    do(cache.mark_complete("tenant:key", "hello", "response"))
+    run_async(cache.mark_complete("tenant:key", "hello", "response"))
 
     assert check().cached_response == "response"
 
 
 def test_the_first_response_stands(cache: IdempotencyCache, ledger: Ledger, check: Check) -> None:
     check()
-    do(cache.mark_complete("tenant:key", "hello", "first"))
-    do(cache.mark_complete("tenant:key", "hello", "second"))
-    do(IdempotencyCache(ledger).mark_complete("tenant:key", "hello", "third"))
+    run_async(cache.mark_complete("tenant:key", "hello", "first"))
+    run_async(cache.mark_complete("tenant:key", "hello", "second"))
+    run_async(IdempotencyCache(ledger).mark_complete("tenant:key", "hello", "third"))
 
     assert check().cached_response == "first"
 
@@ -138,7 +138,7 @@ def test_a_response_for_other_content_is_refused(cache: IdempotencyCache, check:
     check()
 
     with pytest.raises(errors.KeyReused):
-        do(cache.mark_complete("tenant:key", "goodbye", "response"))
+        run_async(cache.mark_complete("tenant:key", "goodbye", "response"))
 
     assert check().status is PROCESSING
 
@@ -150,10 +150,10 @@ def test_a_caller_that_takes_too_long_is_replaced_and_cannot_store_its_response(
     clock.advance(299)
     assert check().status is PROCESSING
     clock.advance(2)
-    assert do(IdempotencyCache(ledger).check_and_set("tenant:key", "hello")).status is STARTED
+    assert run_async(IdempotencyCache(ledger).check_and_set("tenant:key", "hello")).status is STARTED
 
     with pytest.raises(errors.ClaimLost):
-        do(cache.mark_complete("tenant:key", "hello", "late"))
+        run_async(cache.mark_complete("tenant:key", "hello", "late"))
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(None, 24 * 3600), (timedelta(minutes=5), 300)], ids=["day", "given"])
@@ -161,7 +161,7 @@ def test_a_response_is_stored_for_its_retention(
     cache: IdempotencyCache, check: Check, clock: PinnedClock, ttl: timedelta | None, seconds: int
 ) -> None:
     check()
-    do(cache.mark_complete("tenant:key", "hello", "response", ttl))
+    run_async(cache.mark_complete("tenant:key", "hello", "response", ttl))
     clock.advance(seconds - 1)
     assert check().status is COMPLETED
     clock.advance(2)
@@ -179,8 +179,8 @@ def test_layers_and_principals_are_separate(cache: IdempotencyCache, ledger: Led
 
     harness = ToolHarness(ledger, act)
     assert harness.call_as("act", {"one": "1"}, principal="local", tenant_id="").result == "1"
-    assert do(cache.of_layer("beat").check_and_set(key, "hello")).status is STARTED
-    assert do(IdempotencyCache(ledger, principal="bob").check_and_set(key, "hello")).status is STARTED
+    assert run_async(cache.of_layer("beat").check_and_set(key, "hello")).status is STARTED
+    assert run_async(IdempotencyCache(ledger, principal="bob").check_and_set(key, "hello")).status is STARTED
 
 
 @pytest.mark.parametrize(

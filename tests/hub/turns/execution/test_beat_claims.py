@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 
 import pytest
-from tests.hub.turns.harness import RecordingChannel, TurnHarness, opened
+from tests.hub.turns.turn_harness import RecordingChannel, TurnHarness, opened
 
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.execution.beat_claims import BEAT_TTL_SECONDS
@@ -18,7 +18,7 @@ from onceward.testing import PinnedClock
 from onceward.turns import Brain, Context, State, Turn
 
 
-class Counting:
+class CountingBrain:
     """A brain that gives a different answer in each run."""
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Counting:
 def run_story(
     database: Database,
     url: str,
-    story: Callable[[TurnHarness, Counting, RecordingChannel, PinnedClock], Awaitable[None]],
+    story: Callable[[TurnHarness, CountingBrain, RecordingChannel, PinnedClock], Awaitable[None]],
 ) -> None:
     async def whole() -> None:
-        clock, counting, channel = PinnedClock(), Counting(), RecordingChannel()
+        clock, counting, channel = PinnedClock(), CountingBrain(), RecordingChannel()
         with closing(Ledger(open_store(url, clock=clock))) as ledger:
             async with opened(TurnHarness(database, ledger, counting.brain, adapter=channel)) as harness:
                 await story(harness, counting, channel, clock)
@@ -60,7 +60,9 @@ def forget(harness: TurnHarness) -> None:
 def test_a_beat_redelivered_under_a_new_turn_gets_the_first_response_and_is_not_sent_again(
     database: Database, ledger_url: str
 ) -> None:
-    async def story(harness: TurnHarness, counting: Counting, channel: RecordingChannel, clock: PinnedClock) -> None:
+    async def story(
+        harness: TurnHarness, counting: CountingBrain, channel: RecordingChannel, clock: PinnedClock
+    ) -> None:
         first = await send(harness, "hello", "m")
         forget(harness)
         clock.advance(BEAT_TTL_SECONDS - 1)
@@ -77,7 +79,9 @@ def test_a_beat_redelivered_under_a_new_turn_gets_the_first_response_and_is_not_
 
 
 def test_a_beat_is_remembered_for_its_retention_and_no_longer(database: Database) -> None:
-    async def story(harness: TurnHarness, counting: Counting, channel: RecordingChannel, clock: PinnedClock) -> None:
+    async def story(
+        harness: TurnHarness, counting: CountingBrain, channel: RecordingChannel, clock: PinnedClock
+    ) -> None:
         first = await send(harness, "hello", "m")
         forget(harness)
         clock.advance(BEAT_TTL_SECONDS)
@@ -90,7 +94,9 @@ def test_a_beat_is_remembered_for_its_retention_and_no_longer(database: Database
 
 
 def test_an_answered_beat_with_other_words_does_not_get_its_response(database: Database) -> None:
-    async def story(harness: TurnHarness, counting: Counting, channel: RecordingChannel, _clock: PinnedClock) -> None:
+    async def story(
+        harness: TurnHarness, counting: CountingBrain, channel: RecordingChannel, _clock: PinnedClock
+    ) -> None:
         await send(harness, "hello", "m")
         forget(harness)
         second = harness.turn(await send(harness, "goodbye", "m"))
@@ -104,7 +110,9 @@ def test_an_answered_beat_with_other_words_does_not_get_its_response(database: D
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "forgotten"])
 def test_a_response_too_large_for_the_ledger_is_read_from_the_turn_that_gave_it(database: Database, kept: bool) -> None:
-    async def story(harness: TurnHarness, counting: Counting, channel: RecordingChannel, _clock: PinnedClock) -> None:
+    async def story(
+        harness: TurnHarness, counting: CountingBrain, channel: RecordingChannel, _clock: PinnedClock
+    ) -> None:
         counting.size = 20_000
         first = await send(harness, "hello", "m")
         if kept:
@@ -134,7 +142,7 @@ def test_a_beat_whose_response_was_recorded_before_a_crash_is_still_answered(
             raise RuntimeError(name)
 
     async def whole() -> None:
-        counting, channel = Counting(), RecordingChannel()
+        counting, channel = CountingBrain(), RecordingChannel()
         with open_ledger(ledger_url) as ledger:
             async with opened(
                 TurnHarness(database, ledger, counting.brain, adapter=channel, step=break_off)

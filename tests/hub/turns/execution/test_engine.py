@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from tests.hub.turns.harness import TurnHarness, echo, opened
+from tests.hub.turns.turn_harness import TurnHarness, echo, opened
 
 from onceward.hub.db.engine import Database
 from onceward.ledger import Ledger

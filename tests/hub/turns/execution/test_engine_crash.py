@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from tests.faults.fork_server import ForkServer
-from tests.hub.turns.harness import RecordingChannel, TurnHarness, echo, opened
-from tests.hub.turns.worker import ANSWER, WAYS, FileChannel, killed_after, say_all
+from tests.hub.turns.turn_harness import RecordingChannel, TurnHarness, echo, opened
+from tests.hub.turns.turn_process import ANSWER, WAYS, FileChannel, killed_after, say_all
 from tests.waiting import SECONDS_MAX, soon
 
 from onceward.hub.db.engine import Database
@@ -34,7 +34,7 @@ class Broken(Exception):
     pass
 
 
-class Breaking:
+class Interruption:
     """Interrupts a run when it first reaches the step: by an exception, or by freezing it."""
 
     def __init__(self, name: str, *, frozen: bool) -> None:
@@ -67,7 +67,7 @@ def test_an_exception_after_any_step_loses_nothing_and_sends_nothing_twice(
 ) -> None:
     async def story(step: str, way: str) -> None:
         channel = RecordingChannel()
-        breaking = Breaking(step, frozen=False)
+        breaking = Interruption(step, frozen=False)
         async with opened(TurnHarness(database, ledger, Brain(echo), adapter=channel, step=breaking)) as harness:
             turn_id = await say_all(harness, step, way)
             harness.runner.wake(turn_id)
@@ -89,7 +89,7 @@ def test_a_run_that_stalled_after_any_step_can_do_nothing_once_another_has_conti
     clock = PinnedClock()
 
     async def story(step: str, way: str, ledger: Ledger) -> None:
-        channel, breaking = RecordingChannel(), Breaking(step, frozen=True)
+        channel, breaking = RecordingChannel(), Interruption(step, frozen=True)
         first = TurnHarness(database, ledger, Brain(echo), adapter=channel, step=breaking)
         second = TurnHarness(database, ledger, Brain(echo), first.now, adapter=channel)
         async with opened(first), opened(second):
@@ -116,7 +116,7 @@ def test_a_run_that_stalled_after_any_step_can_do_nothing_once_another_has_conti
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[ForkServer]:
-    with closing(ForkServer("tests.hub.turns.worker")) as fork_server:
+    with closing(ForkServer("tests.hub.turns.turn_process")) as fork_server:
         yield fork_server
 
 

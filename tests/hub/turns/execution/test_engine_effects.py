@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from tests.hub.turns.harness import ManualClock, TurnHarness, opened
+from tests.hub.turns.turn_harness import ManualClock, TurnHarness, opened
 from tests.waiting import SECONDS_MAX
 
 from onceward.hub.db.engine import Database
@@ -21,7 +21,7 @@ from onceward.turns import Brain, Context, Decision, Received, State
 
 SUPERSEDE, ABSORB, QUEUE, FORCE = Decision.SUPERSEDE, Decision.ABSORB, Decision.QUEUE, Decision.FORCE_COMPLETE
 WANTED = (None, SUPERSEDE, ABSORB, QUEUE, FORCE)
-MOMENTS = ("before", "during", "after")
+POINTS = ("before", "during", "after")
 
 
 @dataclass
@@ -29,14 +29,14 @@ class World:
     """External effects by session, and a brain that stops at the point that the test names."""
 
     effect: Effect
-    moment: str
+    point: str
     wanted: Decision | None
     happened: Counter[str] = field(default_factory=Counter)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def at(self, moment: str) -> None:
-        if moment == self.moment:
+    async def at(self, point: str) -> None:
+        if point == self.point:
             self.reached.set()
             await self.go_on.wait()
 
@@ -64,11 +64,11 @@ class World:
         return Brain(self.run, Toolbox([declared]), decide=lambda *_: self.wanted)
 
 
-def expected(effect: Effect, moment: str, wanted: Decision | None) -> Decision:
+def expected(effect: Effect, point: str, wanted: Decision | None) -> Decision:
     """Return the expected decision: pure calls are not side effects, and an irreversible call that has begun is the
     commit point.
     """
-    fired = moment != "before" and effect is not Effect.PURE
+    fired = point != "before" and effect is not Effect.PURE
     if wanted is None:
         return QUEUE if fired else SUPERSEDE
     if wanted in {SUPERSEDE, ABSORB} and fired and effect is Effect.IRREVERSIBLE:
@@ -85,7 +85,7 @@ async def story(database: Database, world: World, session: str) -> None:
             world.go_on.set()
             await harness.idle()
 
-            assert second.decision is expected(world.effect, world.moment, world.wanted)
+            assert second.decision is expected(world.effect, world.point, world.wanted)
             check_world(world, second.decision)
             check_rows(harness, world, first, second)
 
@@ -97,15 +97,15 @@ def check_world(world: World, decision: Decision) -> None:
     assert happened["done"] - happened["undone"] <= 1
     if world.effect is Effect.IRREVERSIBLE:
         assert (happened["begun"], happened["done"]) == (1, 1)
-    elif decision in {QUEUE, FORCE} or world.moment == "before":
+    elif decision in {QUEUE, FORCE} or world.point == "before":
         assert (happened["begun"], happened["done"], happened["undone"]) == (1, 1, 0)
     elif world.effect is Effect.IDEMPOTENT:
         # A cancelled effect runs again; a finished one does not.
-        assert (happened["begun"], happened["done"]) == ((2, 1) if world.moment == "during" else (1, 1))
+        assert (happened["begun"], happened["done"]) == ((2, 1) if world.point == "during" else (1, 1))
     else:
         # Everything that the superseded run did, or may have done, is undone once before it runs again.
         assert (happened["begun"], happened["undone"]) == (2, 1)
-        assert happened["done"] == (1 if world.moment == "during" else 2)
+        assert happened["done"] == (1 if world.point == "during" else 2)
 
 
 def check_rows(harness: TurnHarness, world: World, first: Received, second: Received) -> None:
@@ -113,7 +113,7 @@ def check_rows(harness: TurnHarness, world: World, first: Received, second: Rece
     turns = [harness.turn(one.turn_id) for one in (first, second)]
     finished = turns if waiting else turns[1:]
     assert [turn.state for turn in finished] == [State.COMPLETE] * len(finished)
-    replayed = world.effect is Effect.IDEMPOTENT and world.moment == "after" and not waiting
+    replayed = world.effect is Effect.IDEMPOTENT and world.point == "after" and not waiting
     assert finished[0].answer == ("replayed: did x" if replayed else "done: did x")
     irreversible = world.effect is Effect.IRREVERSIBLE and second.decision is not SUPERSEDE
     assert turns[0].commit_point == (irreversible or second.decision is FORCE)
@@ -126,18 +126,18 @@ def check_rows(harness: TurnHarness, world: World, first: Received, second: Rece
         assert [call.status for call in calls][-1] == "done"
         assert calls[-1].receipt is not None
     if world.happened["undone"]:
-        assert calls[0].status == ("failed" if world.moment == "during" else "undone")
+        assert calls[0].status == ("failed" if world.point == "during" else "undone")
 
 
 @pytest.mark.parametrize("effect", list(Effect), ids=str)
 def test_there_is_one_effect_for_every_decision_at_every_step(database: Database, effect: Effect) -> None:
-    for moment in MOMENTS:
+    for point in POINTS:
         for wanted in WANTED:
-            world = World(effect, moment, wanted)
+            world = World(effect, point, wanted)
             try:
-                asyncio.run(story(database, world, f"{moment} {wanted}"))
+                asyncio.run(story(database, world, f"{point} {wanted}"))
             except AssertionError as error:
-                error.add_note(f"{effect}, {moment} the effect, the brain wants {wanted}: {world.happened}")
+                error.add_note(f"{effect}, {point} the effect, the brain wants {wanted}: {world.happened}")
                 raise
 
 

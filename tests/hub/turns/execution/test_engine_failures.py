@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from tests.hub.turns.harness import BlockingBrain, RecordingChannel, TurnHarness, decides, echo, opened
+from tests.hub.turns.turn_harness import BlockingBrain, RecordingChannel, TurnHarness, decides, echo, opened
 from tests.waiting import SECONDS_MAX, soon
 
 from onceward.errors import NotDone, StoreUnavailable
@@ -19,7 +19,7 @@ from onceward.ledger.terms import Effect
 from onceward.turns import Brain, Context, Decision, State, Turn
 
 
-class Failing:
+class FailingBrain:
     """A brain that raises the given errors, one in each run, and then answers."""
 
     def __init__(self, *errors: BaseException) -> None:
@@ -35,7 +35,7 @@ class Failing:
 
 
 def test_a_brain_that_raises_runs_again_under_a_new_epoch(database: Database, ledger: Ledger) -> None:
-    failing = Failing(RuntimeError("1"), asyncio.CancelledError(), ValueError("a\0\ud800"))
+    failing = FailingBrain(RuntimeError("1"), asyncio.CancelledError(), ValueError("a\0\ud800"))
 
     async def story() -> None:
         async with opened(TurnHarness(database, ledger, failing.brain, max_attempts=4)) as harness:
@@ -50,7 +50,7 @@ def test_a_brain_that_raises_runs_again_under_a_new_epoch(database: Database, le
 
 
 def test_a_turn_fails_after_its_attempts_and_the_next_one_runs(database: Database, ledger: Ledger) -> None:
-    failing = Failing(*(RuntimeError(str(number)) for number in range(3)))
+    failing = FailingBrain(*(RuntimeError(str(number)) for number in range(3)))
 
     async def story() -> None:
         is_queued = asyncio.Event()
@@ -102,7 +102,7 @@ def test_every_json_value_is_a_response(database: Database, answer: object) -> N
 
 
 def test_a_store_outage_does_not_count_as_an_attempt_of_the_turn(database: Database, ledger: Ledger) -> None:
-    failing = Failing(*(StoreUnavailable("down") for _ in range(5)))
+    failing = FailingBrain(*(StoreUnavailable("down") for _ in range(5)))
 
     async def story() -> None:
         async with opened(TurnHarness(database, ledger, failing.brain)) as harness:
@@ -118,7 +118,7 @@ def test_a_store_outage_does_not_count_as_an_attempt_of_the_turn(database: Datab
 
 
 def test_a_turn_pauses_after_a_failure_and_no_runner_runs_it_earlier(database: Database) -> None:
-    failing = Failing(RuntimeError("1"))
+    failing = FailingBrain(RuntimeError("1"))
 
     async def story() -> None:
         with open_ledger("memory:") as ledger:
@@ -157,7 +157,7 @@ def test_a_turn_that_crashes_its_processes_is_given_up(database: Database) -> No
 # Delivery.
 
 
-class Refusing(RecordingChannel):
+class FailingChannel(RecordingChannel):
     """Raises the given errors, one for each try, and then sends."""
 
     def __init__(self, *errors: Exception, effect: Effect = Effect.IRREVERSIBLE) -> None:
@@ -172,7 +172,7 @@ class Refusing(RecordingChannel):
             raise self._errors.pop(0)
 
 
-def delivered(database: Database, ledger: Ledger, channel: Refusing, sweeps: int) -> Turn:
+def delivered(database: Database, ledger: Ledger, channel: FailingChannel, sweeps: int) -> Turn:
     async def story() -> Turn:
         async with opened(TurnHarness(database, ledger, Brain(echo), adapter=channel)) as harness:
             turn_id = (await harness.say("hello")).turn_id
@@ -188,7 +188,7 @@ def delivered(database: Database, ledger: Ledger, channel: Refusing, sweeps: int
 
 
 def test_a_response_that_a_channel_did_not_accept_is_sent_later(database: Database, ledger: Ledger) -> None:
-    channel = Refusing(NotDone("busy"), NotDone("busy"))
+    channel = FailingChannel(NotDone("busy"), NotDone("busy"))
     turn = delivered(database, ledger, channel, 3)
 
     assert turn.delivered_at is not None
@@ -197,7 +197,7 @@ def test_a_response_that_a_channel_did_not_accept_is_sent_later(database: Databa
 
 def test_a_response_that_may_have_been_sent_is_not_sent_again(database: Database, ledger: Ledger) -> None:
     """An operator sees it among the claims in doubt."""
-    channel = Refusing(RuntimeError("the line broke"))
+    channel = FailingChannel(RuntimeError("the line broke"))
     turn = delivered(database, ledger, channel, 3)
 
     assert turn.delivered_at is None
@@ -207,7 +207,7 @@ def test_a_response_that_may_have_been_sent_is_not_sent_again(database: Database
 
 
 def test_a_channel_that_recognises_its_messages_gets_them_again(database: Database, ledger: Ledger) -> None:
-    channel = Refusing(RuntimeError("the line broke"), effect=Effect.IDEMPOTENT)
+    channel = FailingChannel(RuntimeError("the line broke"), effect=Effect.IDEMPOTENT)
     turn = delivered(database, ledger, channel, 1)
 
     assert turn.delivered_at is not None
@@ -215,7 +215,7 @@ def test_a_channel_that_recognises_its_messages_gets_them_again(database: Databa
 
 
 def test_a_response_that_a_channel_refuses_is_retried_with_growing_pauses(database: Database) -> None:
-    channel = Refusing(*(NotDone("busy") for _ in range(9)))
+    channel = FailingChannel(*(NotDone("busy") for _ in range(9)))
 
     async def story() -> None:
         with open_ledger("memory:") as ledger:

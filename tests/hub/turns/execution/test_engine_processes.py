@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import defaultdict
 
-from tests.hub.turns.harness import ManualClock, TurnHarness, opened
+from tests.hub.turns.turn_harness import ManualClock, TurnHarness, opened
 
 from onceward.hub.db.engine import Database
 from onceward.ledger import Ledger
@@ -17,7 +17,7 @@ SESSIONS = 6
 MESSAGES = 36
 
 
-class Watching:
+class OneRunPerSessionBrain:
     """A brain that records the messages of each session, and checks that it runs only once in a session at a time."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -41,7 +41,7 @@ class Watching:
 
 def test_messages_sent_to_any_process_are_answered_once_and_in_order(database: Database, durable_url: str) -> None:
     rng = random.Random(7)
-    watching = Watching(rng)
+    watching = OneRunPerSessionBrain(rng)
     now = ManualClock()
 
     async def sweeping(harness: TurnHarness) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.hub.turns.harness import BlockingBrain, TurnHarness, opened
+from tests.hub.turns.turn_harness import BlockingBrain, TurnHarness, opened
 from tests.waiting import SECONDS_MAX
 
 from onceward.hub.db.append import Appending

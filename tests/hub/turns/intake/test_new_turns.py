@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.hub.turns.harness import BlockingBrain, ManualClock, TurnHarness, echo, opened
 from tests.hub.turns.statement_trace import StatementTrace
+from tests.hub.turns.turn_harness import BlockingBrain, ManualClock, TurnHarness, echo, opened
 from tests.waiting import SECONDS_MAX
 
 from onceward.errors import StoreClosed
@@ -49,7 +49,7 @@ def run_story(
     asyncio.run(whole())
 
 
-class Starter:
+class RecordingRunner:
     """A runner that records the turns that it gets, and runs none."""
 
     def __init__(self, *, free: bool = True) -> None:
@@ -76,7 +76,7 @@ class Starter:
         pass
 
 
-class Waker:
+class WakingRunner:
     """A runner that hands turns to another process."""
 
     def __init__(self) -> None:
@@ -89,7 +89,9 @@ class Waker:
         pass
 
 
-def receive(database: Database, runner: Starter | Waker | None, *messages: UserMessage) -> list[Received]:
+def receive(
+    database: Database, runner: RecordingRunner | WakingRunner | None, *messages: UserMessage
+) -> list[Received]:
     """Send messages at the same time."""
     gateway = TurnGateway(database, Brain(echo), runner)
 
@@ -102,7 +104,7 @@ def receive(database: Database, runner: Starter | Waker | None, *messages: UserM
 def test_a_turn_that_can_run_is_started_by_the_transaction_that_stores_its_message(
     database: Database, ledger: Ledger
 ) -> None:
-    runner = Starter()
+    runner = RecordingRunner()
     (received,) = receive(database, runner, UserMessage(content="hello", metadata={"lang": ["en"]}))
     harness = TurnHarness(database, ledger, Brain(echo))
 
@@ -117,11 +119,16 @@ def test_a_turn_that_can_run_is_started_by_the_transaction_that_stores_its_messa
 
 @pytest.mark.parametrize(
     ("make", "channel"),
-    [(Starter, "web"), (lambda: Starter(free=False), "api"), (Waker, "api"), (lambda: None, "api")],
+    [
+        (RecordingRunner, "web"),
+        (lambda: RecordingRunner(free=False), "api"),
+        (WakingRunner, "api"),
+        (lambda: None, "api"),
+    ],
     ids=["window", "no-worker", "elsewhere", "no-runner"],
 )
 def test_a_turn_that_must_wait_is_stored_without_an_attempt(
-    database: Database, ledger: Ledger, make: Callable[[], Starter | Waker | None], channel: str
+    database: Database, ledger: Ledger, make: Callable[[], RecordingRunner | WakingRunner | None], channel: str
 ) -> None:
     runner = make()
     (received,) = receive(database, runner, UserMessage(content="hello", channel=channel))
@@ -135,7 +142,7 @@ def test_a_turn_that_must_wait_is_stored_without_an_attempt(
 def test_messages_of_many_sessions_at_once_have_their_own_turns_in_the_order_of_the_log(
     database: Database, ledger: Ledger
 ) -> None:
-    runner = Starter()
+    runner = RecordingRunner()
     sent = [UserMessage(content=f"text {number}", session_key=f"s{number}") for number in range(MANY)]
     received = receive(database, runner, *sent)
     harness = TurnHarness(database, ledger, Brain(echo))
@@ -153,7 +160,7 @@ def test_messages_of_many_sessions_at_once_have_their_own_turns_in_the_order_of_
 
 @pytest.mark.parametrize("same", [{"message_id": "m"}, {"idempotency_key": "k"}, {}], ids=["id", "key", "content"])
 def test_the_same_message_at_once_is_stored_once(database: Database, ledger: Ledger, same: dict[str, Any]) -> None:
-    runner = Starter()
+    runner = RecordingRunner()
     received = receive(database, runner, *(UserMessage(content="hello", **same) for _ in range(20)))
     harness = TurnHarness(database, ledger, Brain(echo))
 
@@ -167,7 +174,7 @@ def test_the_same_message_at_once_is_stored_once(database: Database, ledger: Led
 def test_one_key_in_several_sessions_at_once_belongs_to_one_of_them(database: Database, ledger: Ledger) -> None:
     received = receive(
         database,
-        Starter(),
+        RecordingRunner(),
         *(UserMessage(content="hello", session_key=f"s{number}", idempotency_key="k") for number in range(20)),
     )
     harness = TurnHarness(database, ledger, Brain(echo))
@@ -180,7 +187,7 @@ def test_two_messages_of_one_idle_session_at_once_are_decided_about_one_after_th
     database: Database, ledger: Ledger
 ) -> None:
     first, second = sorted(
-        receive(database, Starter(), UserMessage(content="one"), UserMessage(content="two")),
+        receive(database, RecordingRunner(), UserMessage(content="one"), UserMessage(content="two")),
         key=lambda one: one.event_id or 0,
     )
     harness = TurnHarness(database, ledger, Brain(echo))
@@ -337,7 +344,7 @@ def test_a_duplicate_is_recognised_while_another_process_holds_the_write_lock(
 def test_a_started_turn_whose_process_died_before_the_claim_is_run_by_the_sweep(
     database: Database, ledger: Ledger
 ) -> None:
-    (received,) = receive(database, Starter(), UserMessage(content="hello"))
+    (received,) = receive(database, RecordingRunner(), UserMessage(content="hello"))
 
     async def story(harness: TurnHarness) -> None:
         harness.now.time = now_utc()
@@ -396,7 +403,7 @@ def test_a_turn_that_another_process_took_between_commit_and_claim_is_answered_o
 
 
 def test_a_message_that_could_not_be_stored_leaves_no_reservation(database: Database) -> None:
-    runner = Starter()
+    runner = RecordingRunner()
     database.writer.close()
 
     with pytest.raises(StoreClosed):

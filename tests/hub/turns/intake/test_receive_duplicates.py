@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.hub.turns.harness import BlockingBrain, ManualClock, TurnHarness, echo, opened
+from tests.hub.turns.turn_harness import BlockingBrain, ManualClock, TurnHarness, echo, opened
 
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.intake.receive import API_TTL_SECONDS, CONTENT_WINDOW_SECONDS

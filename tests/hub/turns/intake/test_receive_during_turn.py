@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.hub.turns.harness import BlockedRun, BlockingBrain, ManualClock, TurnHarness, decides, echo, opened
+from tests.hub.turns.turn_harness import BlockedRun, BlockingBrain, ManualClock, TurnHarness, decides, echo, opened
 from tests.waiting import SECONDS_MAX
 
 from onceward.errors import Superseded

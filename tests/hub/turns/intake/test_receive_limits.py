@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from tests.hub.turns.harness import BlockingBrain, ManualClock, TurnHarness, decides, echo, opened
 from tests.hub.turns.intake.test_receive_duplicates import count
+from tests.hub.turns.turn_harness import BlockingBrain, ManualClock, TurnHarness, decides, echo, opened
 
 from onceward.errors import TooLarge, TooManyRequests
 from onceward.hub.db.engine import Database, open_database
@@ -96,7 +96,7 @@ def test_an_accumulating_turn_closes_when_it_is_full(
     run_story(database, ledger, blocking.brain, story, **limits)
 
 
-class Woken:
+class WakeRecorder:
     """A runner that records which turns it is woken for."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Woken:
 
 
 def test_a_full_turn_is_woken_at_once_and_not_by_its_timer(database: Database) -> None:
-    woken = Woken()
+    woken = WakeRecorder()
     gateway = TurnGateway(database, Brain(echo), woken, intake=Intake(max_messages=1), now=ManualClock())
 
     async def story() -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.hub.turns.harness import ManualClock, TurnHarness, opened
+from tests.hub.turns.turn_harness import ManualClock, TurnHarness, opened
 
 from onceward.errors import InvalidOption
 from onceward.hub.db.engine import Database

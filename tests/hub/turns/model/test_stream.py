@@ -7,7 +7,7 @@ import json
 
 import pytest
 from sqlalchemy import text
-from tests.hub.turns.harness import BlockedRun, BlockingBrain, TurnHarness, decides, opened
+from tests.hub.turns.turn_harness import BlockedRun, BlockingBrain, TurnHarness, decides, opened
 from tests.waiting import SECONDS_MAX
 
 from onceward.core.canonical import Json

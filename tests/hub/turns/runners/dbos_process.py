@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from tests.hub.turns.harness import NEVER_SECONDS
-from tests.hub.turns.worker import FileChannel
+from tests.hub.turns.turn_harness import NEVER_SECONDS
+from tests.hub.turns.turn_process import FileChannel
 from tests.waiting import SECONDS_MAX
 
 from onceward.hub.db.engine import Database, open_database

@@ -14,9 +14,9 @@ import pytest
 from dbos import DBOS
 from tests.backends import Servers
 from tests.faults.fork_server import ForkServer
-from tests.hub.turns.harness import BlockedRun, BlockingBrain, echo
 from tests.hub.turns.runners.dbos_process import running_harness, workflows
-from tests.hub.turns.worker import FileChannel
+from tests.hub.turns.turn_harness import BlockedRun, BlockingBrain, echo
+from tests.hub.turns.turn_process import FileChannel
 from tests.unrun_blocks import execute, unrun_block
 from tests.waiting import SECONDS_MAX, soon
 

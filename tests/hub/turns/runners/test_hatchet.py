@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub.turns.harness import BlockedRun, BlockingBrain, ManualClock, RecordingChannel, decides, echo
 from tests.hub.turns.runners.hatchet_token import TOKEN
+from tests.hub.turns.turn_harness import BlockedRun, BlockingBrain, ManualClock, RecordingChannel, decides, echo
 from tests.waiting import SECONDS_MAX, soon
 
 from onceward.core.canonical import Json

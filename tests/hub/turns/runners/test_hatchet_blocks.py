@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub.turns.harness import echo
 from tests.hub.turns.runners.hatchet_token import TOKEN
+from tests.hub.turns.turn_harness import echo
 from tests.unrun_blocks import execute, unrun_block
 from tests.waiting import SECONDS_MAX, soon
 

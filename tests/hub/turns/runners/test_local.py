@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.hub.turns.harness import TurnHarness, echo
+from tests.hub.turns.turn_harness import TurnHarness, echo
 from tests.waiting import soon
 
 from onceward.hub.db.engine import Database

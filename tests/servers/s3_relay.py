@@ -20,19 +20,19 @@ _PART = re.compile(rb"\r\ncontent-range:", re.IGNORECASE)
 
 
 # Gets the head of a request. Returns the whole response, or nothing to let the server respond.
-Hear = Callable[[bytes], bytes]
+OnRequest = Callable[[bytes], bytes]
 
 
-class PartialRelay:
+class S3Relay:
     """A relay with one request for each connection, which keeps it simple; clients reconnect."""
 
-    def __init__(self, port: int, hear: Hear = lambda _: b"") -> None:
-        self.hear = hear
+    def __init__(self, port: int, on_request: OnRequest = lambda _: b"") -> None:
+        self.on_request = on_request
         relay = self
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                _relay(self.rfile, self.wfile, port, relay.hear)
+                _relay(self.rfile, self.wfile, port, relay.on_request)
 
         self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -49,11 +49,11 @@ class PartialRelay:
         self._server.server_close()
 
 
-def _relay(client: io.BufferedIOBase, answers: io.BufferedIOBase, port: int, hear: Hear) -> None:
+def _relay(client: io.BufferedIOBase, answers: io.BufferedIOBase, port: int, on_request: OnRequest) -> None:
     if not (head := _head(client)):
         return
     length = int(named[1]) if (named := _LENGTH.search(head)) else 0
-    if instead := hear(head):
+    if instead := on_request(head):
         client.read(length)
         answers.write(instead)
         return

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.faults.fork_server import ForkServer
-from tests.hub.turns.harness import ManualClock, TurnHarness, echo
+from tests.hub.turns.turn_harness import ManualClock, TurnHarness, echo
 from tests.waiting import SECONDS_MAX
 
 from onceward.core.canonical import Json

@@ -1,7 +1,7 @@
 """A worker process with one agent framework: it calls one tool as ordered, and reports what the model sees.
 
 To add a framework, write a module with an `Adapter` (see `once_tool_adapter.py`), and add a line to `ADAPTERS` in
-`harness.py`.
+`agent_worker.py`.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ def report(value: Mapping[str, Any]) -> None:
 
 def run_worker(adapters: Mapping[str, type[Adapter]], name: str, database: str, effects: str) -> None:
     """Obey orders from the standard input until it ends."""
-    asyncio.run(_obey(adapters[name], database, Path(effects)))
+    asyncio.run(_follow_orders(adapters[name], database, Path(effects)))
 
 
-async def _obey(kind: type[Adapter], database: str, effects: Path) -> None:
+async def _follow_orders(kind: type[Adapter], database: str, effects: Path) -> None:
     broken = FaultyStore(SqliteStore(database))
     with Ledger(SqliteStore(database), wait_seconds=20) as ledger, Ledger(broken, patience_seconds=0) as broken_ledger:
         while line := await asyncio.to_thread(sys.stdin.readline):

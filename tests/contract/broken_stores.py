@@ -19,7 +19,7 @@ from onceward.testing import StoreContract
 from onceward.testing.caller import OpenStore
 
 
-class Broken:
+class BrokenStore:
     """A memory store that does everything right. Each bug replaces a method of an instance."""
 
     def __init__(self, clock: Clock) -> None:
@@ -57,7 +57,7 @@ class Broken:
         return entry
 
 
-def each(store: Broken, change: Callable[[Write, WriteResult], WriteResult]) -> None:
+def each(store: BrokenStore, change: Callable[[Write, WriteResult], WriteResult]) -> None:
     """Plant a bug in each write result."""
 
     def commit(writes: Sequence[Write]) -> list[WriteResult]:
@@ -66,12 +66,12 @@ def each(store: Broken, change: Callable[[Write, WriteResult], WriteResult]) -> 
     store.commit = commit  # type: ignore[method-assign]  # planting a bug
 
 
-def rewritten(store: Broken, change: Callable[[Write], Write]) -> None:
+def rewritten(store: BrokenStore, change: Callable[[Write], Write]) -> None:
     """Plant a bug in each write before it is decided."""
     store.commit = lambda writes: store.inner.commit([change(write) for write in writes])  # type: ignore[method-assign]
 
 
-def kept_differently(store: Broken, change: Callable[[Entry], Entry]) -> None:
+def kept_differently(store: BrokenStore, change: Callable[[Entry], Entry]) -> None:
     """Plant a bug in each entry that is written."""
 
     def spoil(_: Write, result: WriteResult) -> WriteResult:
@@ -82,11 +82,11 @@ def kept_differently(store: Broken, change: Callable[[Entry], Entry]) -> None:
     each(store, spoil)
 
 
-def current(store: Broken, write: Write) -> Entry | None:
+def current(store: BrokenStore, write: Write) -> Entry | None:
     return store.inner._entries.get(Ref(write.scope, write.key))
 
 
-def settles_by_key(store: Broken) -> None:
+def settles_by_key(store: BrokenStore) -> None:
     def change(write: Write) -> Write:
         entry = current(store, write)
         if isinstance(write, Move) and write.verb is Verb.SETTLE and entry is not None:
@@ -96,7 +96,7 @@ def settles_by_key(store: Broken) -> None:
     rewritten(store, change)
 
 
-def repeats_what_may_not_be_repeated(store: Broken) -> None:
+def repeats_what_may_not_be_repeated(store: BrokenStore) -> None:
     def change(write: Write) -> Write:
         entry = current(store, write)
         if isinstance(write, Begin) and entry is not None and entry.lapsed(store.clock()):
@@ -106,7 +106,7 @@ def repeats_what_may_not_be_repeated(store: Broken) -> None:
     rewritten(store, change)
 
 
-def forgets_versions_with_the_entry(store: Broken) -> None:
+def forgets_versions_with_the_entry(store: BrokenStore) -> None:
     def purge(limit: int) -> int:
         taken = store.inner.purge(limit)
         store.inner._last_version = max((entry.version for entry in store.inner._entries.values()), default=0)
@@ -115,7 +115,7 @@ def forgets_versions_with_the_entry(store: Broken) -> None:
     store.purge = purge  # type: ignore[method-assign]
 
 
-def mints_for_refusals(store: Broken) -> None:
+def mints_for_refusals(store: BrokenStore) -> None:
     def spoil(_: Write, result: WriteResult) -> WriteResult:
         store.inner._last_version += not result.applied
         return result
@@ -123,7 +123,7 @@ def mints_for_refusals(store: Broken) -> None:
     each(store, spoil)
 
 
-def marks_what_it_refuses(store: Broken) -> None:
+def marks_what_it_refuses(store: BrokenStore) -> None:
     def spoil(write: Write, result: WriteResult) -> WriteResult:
         if not result.applied and result.entry is not None:
             store.keep(replace(result.entry, write_id=write.write_id))
@@ -132,15 +132,15 @@ def marks_what_it_refuses(store: Broken) -> None:
     each(store, spoil)
 
 
-def does_not_say_what_it_found(store: Broken) -> None:
+def does_not_say_what_it_found(store: BrokenStore) -> None:
     each(store, lambda _, result: replace(result, before=None))
 
 
-def hides_what_refused(store: Broken) -> None:
+def hides_what_refused(store: BrokenStore) -> None:
     each(store, lambda _, result: result if result.applied else replace(result, entry=None))
 
 
-def forgets_the_write_id_of_renewals(store: Broken) -> None:
+def forgets_the_write_id_of_renewals(store: BrokenStore) -> None:
     before: dict[Ref, str] = {}
 
     def spoil(write: Write, result: WriteResult) -> WriteResult:
@@ -155,15 +155,15 @@ def forgets_the_write_id_of_renewals(store: Broken) -> None:
     each(store, spoil)
 
 
-def reads_the_clock_for_every_write(store: Broken) -> None:
+def reads_the_clock_for_every_write(store: BrokenStore) -> None:
     store.commit = lambda writes: [store.inner.commit([write])[0] for write in writes]  # type: ignore[method-assign]
 
 
-def drops_microseconds(store: Broken) -> None:
+def drops_microseconds(store: BrokenStore) -> None:
     kept_differently(store, lambda entry: replace(entry, lease_until=entry.lease_until // 1000 * 1000))
 
 
-def counts_retention_from_the_beginning(store: Broken) -> None:
+def counts_retention_from_the_beginning(store: BrokenStore) -> None:
     def change(entry: Entry) -> Entry:
         if entry.status is not Status.COMPLETED or entry.expires_at is None or entry.completed_at is None:
             return entry
@@ -172,11 +172,11 @@ def counts_retention_from_the_beginning(store: Broken) -> None:
     kept_differently(store, change)
 
 
-def lets_held_work_expire(store: Broken) -> None:
+def lets_held_work_expire(store: BrokenStore) -> None:
     kept_differently(store, lambda entry: replace(entry, expires_at=entry.expires_at or entry.lease_until + 1))
 
 
-def sweeps_too_early(store: Broken) -> None:
+def sweeps_too_early(store: BrokenStore) -> None:
     """Mutant: native expiry at the time of the entry's own, so that an expired entry reads as absent."""
 
     def read(refs: Sequence[Ref]) -> Reading:
@@ -186,14 +186,14 @@ def sweeps_too_early(store: Broken) -> None:
     store.read = read  # type: ignore[method-assign]
 
 
-def purges_without_a_limit(store: Broken) -> None:
+def purges_without_a_limit(store: BrokenStore) -> None:
     def purge(limit: int) -> int:  # noqa: ARG001  # that is the bug
         return store.inner.purge(1000)
 
     store.purge = purge  # type: ignore[method-assign]
 
 
-def purges_a_moment_too_late(store: Broken) -> None:
+def purges_a_moment_too_late(store: BrokenStore) -> None:
     def purge(limit: int) -> int:
         doomed = [entry for entry in store.inner._entries.values() if entry.purgeable(store.clock() - 1)]
         for entry in doomed[:limit]:
@@ -203,7 +203,7 @@ def purges_a_moment_too_late(store: Broken) -> None:
     store.purge = purge  # type: ignore[method-assign]
 
 
-def leaves_old_chunks(store: Broken) -> None:
+def leaves_old_chunks(store: BrokenStore) -> None:
     old: dict[Ref, list[bytes]] = {}
 
     def commit(writes: Sequence[Write]) -> list[WriteResult]:
@@ -220,26 +220,26 @@ def leaves_old_chunks(store: Broken) -> None:
     store.commit = commit  # type: ignore[method-assign]
 
 
-def shows_chunks_to_any_version(store: Broken) -> None:
+def shows_chunks_to_any_version(store: BrokenStore) -> None:
     def chunks(ref: Ref, version: int, after: int, limit: int) -> list[bytes]:  # noqa: ARG001  # that is the bug
         return store.inner._chunks.get(ref, [])[after : after + limit]
 
     store.chunks = chunks  # type: ignore[method-assign]
 
 
-def takes_an_empty_body_for_none(store: Broken) -> None:
+def takes_an_empty_body_for_none(store: BrokenStore) -> None:
     kept_differently(
         store, lambda entry: replace(entry, outcome=replace(entry.outcome, body=entry.outcome.body or None))
     )
 
 
-def takes_a_zero_for_none(store: Broken) -> None:
+def takes_a_zero_for_none(store: BrokenStore) -> None:
     kept_differently(
         store, lambda entry: replace(entry, outcome=replace(entry.outcome, code=entry.outcome.code or None))
     )
 
 
-def keeps_bodies_as_text(store: Broken) -> None:
+def keeps_bodies_as_text(store: BrokenStore) -> None:
     def change(entry: Entry) -> Entry:
         body = entry.outcome.body
         text = None if body is None else body.decode("utf-8", "replace").encode()
@@ -248,15 +248,15 @@ def keeps_bodies_as_text(store: Broken) -> None:
     kept_differently(store, change)
 
 
-def folds_case(store: Broken) -> None:
+def folds_case(store: BrokenStore) -> None:
     rewritten(store, lambda write: replace(write, key=write.key.casefold()))
 
 
-def strips_keys(store: Broken) -> None:
+def strips_keys(store: BrokenStore) -> None:
     rewritten(store, lambda write: replace(write, key=write.key.strip() or write.key))
 
 
-def joins_scope_and_key(store: Broken) -> None:
+def joins_scope_and_key(store: BrokenStore) -> None:
     def change(write: Write) -> Write:
         scope, _, key = f"{write.scope}:{write.key}".partition(":")
         return replace(write, scope=scope, key=key)
@@ -264,14 +264,14 @@ def joins_scope_and_key(store: Broken) -> None:
     rewritten(store, change)
 
 
-def answers_in_the_order_of_keys(store: Broken) -> None:
+def answers_in_the_order_of_keys(store: BrokenStore) -> None:
     def commit(writes: Sequence[Write]) -> list[WriteResult]:
         return store.inner.commit(sorted(writes, key=lambda write: (write.scope, write.key)))
 
     store.commit = commit  # type: ignore[method-assign]
 
 
-def decides_a_batch_as_one(store: Broken) -> None:
+def decides_a_batch_as_one(store: BrokenStore) -> None:
     """One refusal rolls back the whole batch."""
 
     def commit(writes: Sequence[Write]) -> list[WriteResult]:
@@ -288,7 +288,7 @@ def decides_a_batch_as_one(store: Broken) -> None:
     store.commit = commit  # type: ignore[method-assign]
 
 
-def scans_by_position(store: Broken) -> None:
+def scans_by_position(store: BrokenStore) -> None:
     def scan(scope: str | None, status: Status | None, after: str, limit: int) -> Page:
         everything = store.inner.scan(scope, status, "", 10_000).entries
         start = int(after or 0)
@@ -298,7 +298,7 @@ def scans_by_position(store: Broken) -> None:
     store.scan = scan  # type: ignore[method-assign]
 
 
-def filters_after_the_page(store: Broken) -> None:
+def filters_after_the_page(store: BrokenStore) -> None:
     """The filter is applied to a page, and an empty page is taken for the end."""
 
     def scan(scope: str | None, status: Status | None, after: str, limit: int) -> Page:
@@ -309,7 +309,7 @@ def filters_after_the_page(store: Broken) -> None:
     store.scan = scan  # type: ignore[method-assign]
 
 
-def lists_claims_whose_lease_runs(store: Broken) -> None:
+def lists_claims_whose_lease_runs(store: BrokenStore) -> None:
     def lapsed(limit: int) -> list[Entry]:
         entries = store.inner._entries.values()
         return [one for one in entries if one.status is Status.IN_PROGRESS and not one.repeatable][:limit]
@@ -317,14 +317,14 @@ def lists_claims_whose_lease_runs(store: Broken) -> None:
     store.lapsed = lapsed  # type: ignore[method-assign]
 
 
-def lists_claims_that_may_be_repeated(store: Broken) -> None:
+def lists_claims_that_may_be_repeated(store: BrokenStore) -> None:
     def lapsed(limit: int) -> list[Entry]:
         return [one for one in store.inner._entries.values() if one.lapsed(store.clock())][:limit]
 
     store.lapsed = lapsed  # type: ignore[method-assign]
 
 
-def abandons_without_checking_the_lease(store: Broken) -> None:
+def abandons_without_checking_the_lease(store: BrokenStore) -> None:
     def change(write: Write) -> Write:
         if isinstance(write, Move) and write.verb is Verb.ABANDON:
             return replace(write, verb=Verb.ABANDON_DEAD)
@@ -333,12 +333,12 @@ def abandons_without_checking_the_lease(store: Broken) -> None:
     rewritten(store, change)
 
 
-def takes_over_without_saying_when(store: Broken) -> None:
+def takes_over_without_saying_when(store: BrokenStore) -> None:
     """A takeover does not update the time of the claim."""
     kept_differently(store, lambda entry: replace(entry, claimed_at=entry.created_at))
 
 
-def lets_an_old_mark_replace_a_new_one(store: Broken) -> None:
+def lets_an_old_mark_replace_a_new_one(store: BrokenStore) -> None:
     def change(write: Write) -> Write:
         entry = current(store, write)
         if isinstance(write, Mark) and entry is not None:
@@ -348,7 +348,7 @@ def lets_an_old_mark_replace_a_new_one(store: Broken) -> None:
     rewritten(store, change)
 
 
-def takes_marks_by_key(store: Broken) -> None:
+def takes_marks_by_key(store: BrokenStore) -> None:
     def change(write: Write) -> Write:
         entry = current(store, write)
         if isinstance(write, Mark) and entry is not None:
@@ -358,14 +358,14 @@ def takes_marks_by_key(store: Broken) -> None:
     rewritten(store, change)
 
 
-def loses_the_mark_in_doubt(store: Broken) -> None:
+def loses_the_mark_in_doubt(store: BrokenStore) -> None:
     def change(entry: Entry) -> Entry:
         return replace(entry, recovery=None, recovery_seq=0) if entry.status is Status.IN_DOUBT else entry
 
     kept_differently(store, change)
 
 
-def keeps_the_mark_of_a_free_key(store: Broken) -> None:
+def keeps_the_mark_of_a_free_key(store: BrokenStore) -> None:
     points: dict[Ref, tuple[str | None, int]] = {}
 
     def change(entry: Entry) -> Entry:
@@ -376,7 +376,7 @@ def keeps_the_mark_of_a_free_key(store: Broken) -> None:
     kept_differently(store, change)
 
 
-def counts_every_failure_as_not_done(store: Broken) -> None:
+def counts_every_failure_as_not_done(store: BrokenStore) -> None:
     def change(write: Write) -> Write:
         if isinstance(write, Move) and write.verb is Verb.FAIL:
             return replace(write, verb=Verb.NOT_DONE)
@@ -385,7 +385,7 @@ def counts_every_failure_as_not_done(store: Broken) -> None:
     rewritten(store, change)
 
 
-def retains_forgotten_entries(store: Broken) -> None:
+def retains_forgotten_entries(store: BrokenStore) -> None:
     def change(write: Write) -> Write:
         if isinstance(write, Move) and write.verb is Verb.FORGET:
             return replace(write, retain=1_000_000)
@@ -394,11 +394,11 @@ def retains_forgotten_entries(store: Broken) -> None:
     rewritten(store, change)
 
 
-def runs_refused_keys_again(store: Broken) -> None:
+def runs_refused_keys_again(store: BrokenStore) -> None:
     kept_differently(store, lambda entry: replace(entry, refuse_until=None) if entry.expires_at else entry)
 
 
-def purges_refused_keys(store: Broken) -> None:
+def purges_refused_keys(store: BrokenStore) -> None:
     def purge(limit: int) -> int:
         for entry in list(store.inner._entries.values()):
             if entry.expired(store.clock()):
@@ -408,11 +408,11 @@ def purges_refused_keys(store: Broken) -> None:
     store.purge = purge  # type: ignore[method-assign]
 
 
-def keeps_results_that_never_expire(store: Broken) -> None:
+def keeps_results_that_never_expire(store: BrokenStore) -> None:
     kept_differently(store, lambda entry: entry if entry.expires_at else replace(entry, refuse_until=None))
 
 
-def pretends_after_closing(store: Broken) -> None:
+def pretends_after_closing(store: BrokenStore) -> None:
     def commit(writes: Sequence[Write]) -> list[WriteResult]:
         if not store.closed:
             return store.inner.commit(writes)
@@ -469,12 +469,12 @@ BUGS = [
 @pytest.mark.parametrize("bug", [None, *BUGS], ids=lambda bug: bug.__name__ if bug else "none")
 class TestBroken(StoreContract):
     @pytest.fixture
-    def make_store(self, bug: Callable[[Broken], None] | None) -> OpenStore:
-        opened: list[Broken] = []
+    def make_store(self, bug: Callable[[BrokenStore], None] | None) -> OpenStore:
+        opened: list[BrokenStore] = []
 
-        def make(clock: Clock) -> Broken:
+        def make(clock: Clock) -> BrokenStore:
             # All openings share the data; only what an opening itself does is its own.
-            opened.append(Broken(clock))
+            opened.append(BrokenStore(clock))
             opened[-1].inner = opened[0].inner
             opened[-1].inner._clock = clock
             if bug is not None:

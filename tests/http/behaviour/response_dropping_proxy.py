@@ -16,7 +16,7 @@ _KEY = re.compile(rb"(?im)^idempotency-key:\s*(\S+)\s*$")
 _LENGTH = re.compile(rb"(?im)^content-length:\s*([0-9]+)\s*$")
 
 
-class FlakyProxy:
+class ResponseDroppingProxy:
     """The proxy in front of one address. `close` ends it."""
 
     def __init__(self, upstream: tuple[str, int], faults: Sequence[int], *, hint: bool = True) -> None:

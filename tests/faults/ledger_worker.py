@@ -1,6 +1,6 @@
 """A process that uses a ledger through its public face and says where it is.
 
-Run as `python -m tests.faults.worker EFFECTS [MACHINE]`. Orders come as JSON lines on standard input, reports go as
+Run as `python -m tests.faults.ledger_worker EFFECTS [MACHINE]`. Orders come as JSON lines on standard input, reports go as
 JSON lines to standard output. Effects are counted outside: each run of one appends `key token version` to EFFECTS.
 With a MACHINE named, its claims look as if they came from another one, so nobody here can prove its death.
 """

@@ -15,7 +15,7 @@ from tests.faults.fork_server import ForkServer
 REPORT_SECONDS_MAX = 60.0
 
 
-class AdapterName(NamedTuple):
+class AdapterSpec(NamedTuple):
     """An adapter: its module, which imports the framework, and its name there.
 
     `after_cancel` is the status of a retry after the framework's caller was cancelled during the effect: `unknown` if
@@ -28,24 +28,24 @@ class AdapterName(NamedTuple):
 
 
 ADAPTERS = (
-    AdapterName("once_tool_adapter", "async", "unknown"),
-    AdapterName("once_tool_adapter", "sync", "replayed"),  # a thread cannot be cancelled
-    AdapterName("mcp_adapter", "server", "replayed"),
-    AdapterName("mcp_adapter", "wrap", "replayed"),
-    AdapterName("fastmcp_adapter", "middleware", "replayed"),
-    AdapterName("langchain_adapter", "agent", "unknown"),
-    AdapterName("langchain_adapter", "agent-sync", "replayed"),
-    AdapterName("langchain_adapter", "tool-node", "unknown"),
-    AdapterName("pydantic_ai_adapter", "agent", "unknown"),
-    AdapterName("openai_agents_adapter", "async", "unknown"),
-    AdapterName("openai_agents_adapter", "sync", "replayed"),
+    AdapterSpec("once_tool_adapter", "async", "unknown"),
+    AdapterSpec("once_tool_adapter", "sync", "replayed"),  # a thread cannot be cancelled
+    AdapterSpec("mcp_adapter", "server", "replayed"),
+    AdapterSpec("mcp_adapter", "wrap", "replayed"),
+    AdapterSpec("fastmcp_adapter", "middleware", "replayed"),
+    AdapterSpec("langchain_adapter", "agent", "unknown"),
+    AdapterSpec("langchain_adapter", "agent-sync", "replayed"),
+    AdapterSpec("langchain_adapter", "tool-node", "unknown"),
+    AdapterSpec("pydantic_ai_adapter", "agent", "unknown"),
+    AdapterSpec("openai_agents_adapter", "async", "unknown"),
+    AdapterSpec("openai_agents_adapter", "sync", "replayed"),
 )
 
 
 class AgentWorker:
     """A process that runs the tool through a framework."""
 
-    def __init__(self, fork_server: ForkServer, adapter: AdapterName, folder: Path) -> None:
+    def __init__(self, fork_server: ForkServer, adapter: AdapterSpec, folder: Path) -> None:
         self._after_cancel = adapter.after_cancel
         reads, orders = os.pipe()
         self._reports, writes = os.pipe()

@@ -1,3 +1,5 @@
+"""The guide of the client has every option of the retry policy, with its default."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""A process that uploads and runs gc, to be raced and killed: `python -m tests.faults.tasks.worker ORDER …`.
+"""A process that uploads and runs gc, to be raced and killed: `python -m tests.faults.tasks.attachment_process ORDER …`.
 
 die DATABASE BLOBS SPOOLS                   at each point of gc and of an upload, a fork that is killed there
 die-and-collect DATABASE BLOBS SPOOLS       the same, with a complete gc and an audit after each
@@ -61,9 +61,9 @@ def _upload(
         tasks.create_managed_attachment(attachment_store.database, store, "t1", temp_file, new, RULES)
 
 
-def _upload_until(moment: str) -> Point:
+def _upload_until(point_name: str) -> Point:
     return lambda attachment_store, content: _upload(
-        attachment_store, content, store=intercepted(attachment_store.store, **{moment: die})
+        attachment_store, content, store=intercepted(attachment_store.store, **{point_name: die})
     )
 
 
@@ -72,10 +72,10 @@ def _upload_until_commit(attachment_store: AttachmentStore, content: bytes) -> N
         _upload(attachment_store, content, store=attachment_store.store)
 
 
-def _collect_until(moment: str) -> Point:
+def _collect_until(point_name: str) -> Point:
     def point(attachment_store: AttachmentStore, content: bytes) -> None:
         attachment_store.delete(attachment_store.attach(content).id)
-        attachment_store.collect(store=intercepted(attachment_store.store, **{moment: die}), orphan_seconds=3600)
+        attachment_store.collect(store=intercepted(attachment_store.store, **{point_name: die}), orphan_seconds=3600)
 
     return point
 
@@ -86,26 +86,26 @@ def _collect_until_commit(attachment_store: AttachmentStore, content: bytes) -> 
         attachment_store.collect(orphan_seconds=3600)
 
 
-def _expire_until(words: str, moment: str) -> Point:
+def _expire_until(words: str, point_name: str) -> Point:
     def point(attachment_store: AttachmentStore, content: bytes) -> None:
         attachment_store.attach(content, expires_at="2999-01-01")
         attachment_store.write(
             "UPDATE attachments SET created_at = :then, expires_at = :then WHERE expires_at > ''", then=LONG_AGO
         )
-        with at_statement(attachment_store.database, words, die, moment=moment):
+        with at_statement(attachment_store.database, words, die, point=point_name):
             attachment_store.collect(orphan_seconds=3600)
 
     return point
 
 
-def _sweep_until(moment: str) -> Point:
+def _sweep_until(point_name: str) -> Point:
     """Die after the orphan sweep has read the rows: earlier steps are the same."""
 
     def point(attachment_store: AttachmentStore, content: bytes) -> None:
         _orphan(attachment_store, content)
-        moments: dict[str, Act] = {}
-        with at_statement(attachment_store.database, ORPHANS, lambda: moments.update({moment: die})):
-            attachment_store.collect(store=cast("BlobStore", InterceptedStore(attachment_store.store, moments)))
+        points: dict[str, Act] = {}
+        with at_statement(attachment_store.database, ORPHANS, lambda: points.update({point_name: die})):
+            attachment_store.collect(store=cast("BlobStore", InterceptedStore(attachment_store.store, points)))
 
     return point
 

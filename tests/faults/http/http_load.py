@@ -17,9 +17,9 @@ from pathlib import Path
 
 import psycopg
 from tests.faults.fork_server import ForkServer
+from tests.faults.http.http_worker_process import Worker
 from tests.faults.http.raw_client import RawResponse, send_request
 from tests.faults.http.worker import whole_body
-from tests.faults.http.worker_process import Worker
 from tests.faults.worker_process import Effects
 
 WORKERS = 4

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.hub.client.conftest import RunWithHub
-from tests.hub.client.flaky_proxy import FlakyProxy
+from tests.hub.client.connection_breaking_proxy import ConnectionBreakingProxy
 
 from onceward import errors
 from onceward.hub import tasks
@@ -47,7 +47,7 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def fetched(hub: Hub, attachment: TaskAttachment) -> bytes:
+async def downloaded_bytes(hub: Hub, attachment: TaskAttachment) -> bytes:
     file = io.BytesIO()
     done = await hub.download(attachment.id, file)
     assert (done.size_bytes, done.sha256) == (attachment.size_bytes, attachment.sha256)
@@ -113,7 +113,7 @@ def test_all_fields_of_an_uploaded_file_come_back(url: str, run_with_hub: RunWit
         assert reported == [(len(CONTENT), len(CONTENT))]
         assert await hub.attachment(made.id) == made
         assert await hub.task_attachments(task.id) == [made]
-        assert await fetched(hub, made) == CONTENT
+        assert await downloaded_bytes(hub, made) == CONTENT
 
     run_with_hub(url, use)
 
@@ -151,7 +151,7 @@ def test_a_download_has_the_same_bytes(
             made = await hub.attach_file(task.id, sources[how], "other")  # type: ignore[arg-type]  # a file by what it does
 
         assert made.filename == ("content.bin" if how in {"path", "file"} else None)
-        assert await fetched(hub, made) == content
+        assert await downloaded_bytes(hub, made) == content
 
     run_with_hub(url, use)
 
@@ -236,7 +236,7 @@ def test_a_cut_upload_is_sent_again_from_its_beginning(url: str, run_with_hub: R
 
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Cut")
-        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
 
             def progress(done: int, _total: int) -> None:
                 reported.append(done)
@@ -258,7 +258,7 @@ def test_a_cut_upload_is_sent_again_from_its_beginning(url: str, run_with_hub: R
 def test_a_lost_response_to_an_upload_is_requested_again(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Lost")
-        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
             proxy.lose_answers = 2
             made = await far.attach_file(task.id, io.BytesIO(b"x" * 100_000), "other")
 
@@ -275,7 +275,7 @@ def test_a_download_that_is_cut_repeatedly_is_resumed(url: str, run_with_hub: Ru
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Resumed")
         made = await hub.attach_file(task.id, io.BytesIO(content), "other")
-        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+        async with ConnectionBreakingProxy(url) as proxy, Hub(proxy.url) as far:
             proxy.answer_bytes_max = 2 * 1024 * 1024
             done = await far.download(made.id, target)
 
@@ -384,5 +384,15 @@ def test_an_admin_can_run_gc_fsck_and_the_backfill(url: str, run_with_hub: RunWi
         assert added.added_count >= 1
         assert (rerun.added_count, rerun.failed) == (0, ())
         assert [one.external_url for one in await hub.task_attachments(task.id)] == ["https://example.com/spec"]
+
+    run_with_hub(url, use)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x/content", "%", "a b", "ü", "\ud800", "?limit=1"])
+def test_an_odd_id_is_not_found(name: str, url: str, run_with_hub: RunWithHub) -> None:
+    async def use(hub: Hub) -> None:
+        for asked in (hub.task(name), hub.attachment(name), hub.remove_attachment(name), hub.delete_task(name)):
+            with pytest.raises(errors.NotFound):
+                await asked
 
     run_with_hub(url, use)

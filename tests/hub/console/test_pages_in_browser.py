@@ -73,7 +73,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-def picture(opened: Window, name: str) -> None:
+def save_screenshot(opened: Window, name: str) -> None:
     if PICTURES:
         Path(PICTURES).mkdir(parents=True, exist_ok=True)
         opened.page.screenshot(path=f"{PICTURES}/{name}.png", full_page=True)
@@ -90,7 +90,7 @@ ALL_VIEWS: tuple[View, ...] = (DARK, LIGHT, ("desktop", "dark", DESKTOP), ("phon
 VIEW_RULES = "color-contrast link-in-text-block target-size scrollable-region-focusable"
 
 
-def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str, views: Sequence[View]) -> None:
+def check_pages(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str, views: Sequence[View]) -> None:
     """Load each page once. Check all rules in its first view, and in the others those that depend on the view."""
     # With motion, colors would still change while the rules for contrast run.
     with window(browser, hub, reduced_motion="reduce") as opened:
@@ -100,18 +100,18 @@ def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str, 
                 opened.page.emulate_media(color_scheme=scheme)
                 if number == 0:
                     opened.open(path)
-                picture(opened, f"{prefix}{name}-{size}-{scheme}")
+                save_screenshot(opened, f"{prefix}{name}-{size}-{scheme}")
                 opened.check(f"{prefix}{name} {size} {scheme}", VIEW_RULES if number else "")
 
 
 def test_every_page_of_an_empty_hub_is_accessible_and_within_its_policy(browser: Browser, hub: RunningHub) -> None:
-    walk(
+    check_pages(
         browser, hub, {section.title.lower().replace(" ", "-"): section.path for section in SECTIONS}, "empty-", [DARK]
     )
 
 
 @pytest.fixture(scope="module")
-def filled(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
+def sample_paths(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
     """Operations in every state, turns that were superseded, events; gives the paths of single pages."""
     with httpx.Client(base_url=hub.url) as api:
         api.post("/v1/tasks", json={"id": "t0", "title": "Paint the shed"})
@@ -168,15 +168,15 @@ def filled(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
 
 
 def test_every_page_with_data_is_accessible_and_within_its_policy(
-    browser: Browser, hub: RunningHub, filled: dict[str, str]
+    browser: Browser, hub: RunningHub, sample_paths: dict[str, str]
 ) -> None:
     # For the guide, without the hostile names.
     guide = {"guide-in-doubt": "/console/in-doubt?q=user:ada"} if PICTURES else {}
 
-    walk(browser, hub, {**MAIN, **guide, **filled, **MORE}, "", [DARK, LIGHT])
+    check_pages(browser, hub, {**MAIN, **guide, **sample_paths, **MORE}, "", [DARK, LIGHT])
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("sample_paths")
 def test_a_payment_in_doubt_is_resolved_and_the_waiting_client_gets_the_answer(
     browser: Browser, hub: RunningHub, ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -206,7 +206,7 @@ def test_a_payment_in_doubt_is_resolved_and_the_waiting_client_gets_the_answer(
     assert opened.clicks + 1 <= CLICKS_MAX
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("sample_paths")
 def test_seventeen_doubts_are_resolved_with_a_filter(browser: Browser, hub: RunningHub, ledger: Ledger) -> None:
     for number in range(17):
         doubt(ledger, f"wire-{number}", "http:user:bulk", endpoint="POST /wires")
@@ -225,12 +225,12 @@ def test_seventeen_doubts_are_resolved_with_a_filter(browser: Browser, hub: Runn
         opened.click("Record that they did not happen", "button")
         expect(opened.page.get_by_role("heading", name="17 of 17 recorded")).to_be_visible()
         opened.check("results of a bulk action")
-        picture(opened, "results-desktop-light")
+        save_screenshot(opened, "results-desktop-light")
 
     assert opened.clicks <= CLICKS_MAX
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("sample_paths")
 def test_a_pasted_message_shows_what_would_happen_to_it(browser: Browser, hub: RunningHub) -> None:
     with window(browser, hub, viewport=PHONE, color_scheme="dark", reduced_motion="reduce") as opened:
         opened.open()
@@ -245,14 +245,14 @@ def test_a_pasted_message_shows_what_would_happen_to_it(browser: Browser, hub: R
         for size, scheme, viewport in (LIGHT, DARK) if PICTURES else ():
             opened.page.set_viewport_size(viewport)
             opened.page.emulate_media(color_scheme=scheme)
-            picture(opened, f"message-updated-{size}-{scheme}")
+            save_screenshot(opened, f"message-updated-{size}-{scheme}")
         opened.page.get_by_label("Message", exact=True).fill("{")
         opened.click("Show what would happen", "button")
         expect(opened.page.get_by_role("status")).to_contain_text("Refused with 400")
         opened.check("a refused message")
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("sample_paths")
 def test_the_reason_for_a_409_is_found_by_the_key(browser: Browser, hub: RunningHub) -> None:
     with window(browser, hub) as opened:
         opened.open()
@@ -267,7 +267,7 @@ def test_the_reason_for_a_409_is_found_by_the_key(browser: Browser, hub: Running
     assert opened.clicks <= CLICKS_MAX
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("sample_paths")
 def test_a_superseded_turn_leads_to_its_answer(browser: Browser, hub: RunningHub) -> None:
     with window(browser, hub) as opened:
         opened.open()
@@ -335,7 +335,7 @@ def test_dropped_files_are_attached_once_each_while_a_second_window_shows_them_l
         expect(page.get_by_role("status")).to_contain_text("0 of 2 attached")
         expect(page.get_by_role("button", name="Try notes.txt again")).to_be_visible()
         opened.check("refused uploads")
-        picture(opened, "uploads-refused-desktop-light")
+        save_screenshot(opened, "uploads-refused-desktop-light")
         page.get_by_label("Expires").first.fill("")
         page.route("**/console/tasks/t2", lose_response, times=1)
         page.get_by_role("button", name="Try plan.txt again").click()
@@ -355,7 +355,7 @@ def test_dropped_files_are_attached_once_each_while_a_second_window_shows_them_l
         assert second.problems == []
 
 
-@pytest.mark.usefixtures("filled")
+@pytest.mark.usefixtures("sample_paths")
 def test_a_file_is_attached_opened_and_removed_without_script(browser: Browser, hub: RunningHub) -> None:
     with window(browser, hub, java_script_enabled=False) as opened:
         opened.open("/console/tasks")
@@ -374,8 +374,8 @@ def test_a_file_is_attached_opened_and_removed_without_script(browser: Browser, 
         assert opened.problems == []
 
 
-def test_the_keyboard_is_enough(browser: Browser, hub: RunningHub, filled: dict[str, str]) -> None:
-    assert filled
+def test_the_keyboard_is_enough(browser: Browser, hub: RunningHub, sample_paths: dict[str, str]) -> None:
+    assert sample_paths
     with window(browser, hub) as opened:
         opened.open()
         page = opened.page
@@ -419,13 +419,13 @@ def test_a_stream_ends_within_two_seconds_without_a_valid_token_and_a_login_foll
         expect(opened.page.locator("#live-state")).to_have_text("log in again")
         seconds = time.monotonic() - began
         opened.open("/console/in-doubt")
-        picture(opened, "login-desktop-light")
+        save_screenshot(opened, "login-desktop-light")
         opened.check("login")
         opened.page.get_by_label("Access token").fill(secret)
         opened.click("Log in", "button")
         expect(opened.page.get_by_role("heading", name="In doubt", level=1)).to_be_visible()
         assert opened.page.get_by_text("It happened").count() == 0
-        picture(opened, "in-doubt-reader-desktop-light")
+        save_screenshot(opened, "in-doubt-reader-desktop-light")
         opened.click("Log out", "button")
         opened.page.get_by_label("Access token").fill(boss)
         opened.click("Log in", "button")
@@ -434,7 +434,7 @@ def test_a_stream_ends_within_two_seconds_without_a_valid_token_and_a_login_foll
             opened.open(f"/console/{name}")
             expect(opened.page.get_by_text("boss").first).to_be_attached()
             opened.check(f"{name} with rows")
-            picture(opened, f"{name}-rows-phone-light")
+            save_screenshot(opened, f"{name}-rows-phone-light")
         seconds_of_revocation = stream_after_revocation(opened, config, boss_token.token_id)
         opened.open("/console/events")
         expect(opened.page.get_by_role("heading", name="Log in")).to_be_visible()
@@ -496,7 +496,7 @@ def test_a_reader_sends_a_request_with_a_token_and_sees_the_replay_of_its_retry(
         expect(form.locator(".answer")).to_contain_text("It's $HOME `17`")
         form.locator(".command summary").click()
         command = form.locator(".curl").text_content() or ""
-        picture(opened, "reference-sent-desktop-light")
+        save_screenshot(opened, "reference-sent-desktop-light")
         page.get_by_label("Filter operations").fill("create a topic")
         opened.check("a sent request")
         assert token not in page.content().replace(f'value="{token}"', "")
@@ -539,7 +539,7 @@ def test_an_upload_and_a_stream_work_on_a_phone(browser: Browser, hub: RunningHu
         form.locator(".command summary").click()
         command = form.locator(".curl").text_content() or ""
         expect(stream.locator(".answer")).to_contain_text("task.attachment_added")
-        picture(opened, "reference-sent-phone-dark")
+        save_screenshot(opened, "reference-sent-phone-dark")
         stream.get_by_role("button", name="Stop").click()
         expect(stream.locator(".outcome")).to_contain_text("stopped")
         assert opened.problems == []
@@ -554,7 +554,7 @@ def test_the_reference_is_found_by_a_filter_and_readable_without_script(browser:
         opened.page.keyboard.type("post claims/resolve")
         expect(opened.page.get_by_text("1 operation", exact=True)).to_be_visible()
         expect(opened.page.locator(".operation:visible")).to_have_count(1)
-        picture(opened, "reference-filter-phone-light")
+        save_screenshot(opened, "reference-filter-phone-light")
     with window(browser, hub, viewport=DESKTOP, color_scheme="dark", java_script_enabled=False) as opened:
         opened.open("/docs")
         operation = opened.page.locator(TOPICS)
@@ -563,4 +563,4 @@ def test_the_reference_is_found_by_a_filter_and_readable_without_script(browser:
         expect(opened.page.get_by_text(f"HUB={hub.url}")).to_be_visible()
         assert opened.page.get_by_role("button", name="Send", exact=True).count() == 0
         assert opened.page.get_by_text("Send a request", exact=True).and_(opened.page.locator(":visible")).count() == 0
-        picture(opened, "reference-no-script-desktop-dark")
+        save_screenshot(opened, "reference-no-script-desktop-dark")

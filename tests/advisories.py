@@ -215,7 +215,7 @@ def audit_all(files: Sequence[Path], service: Sequence[str] = ()) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Audit the named files, or all of `requirements/`. Return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.audit", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.advisories", description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, help="compiled files; default: all in requirements/")
     parser.add_argument("--advisories", type=Path, help="a checkout of the PyPA advisory database")
     parser.add_argument("--osv-url", help="the URL of an API like OSV's, instead of PyPI")

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.audit import ROOT, findings, lines, main, pins
+from tests.advisories import ROOT, findings, lines, main, pins
 
 ADVISORY = """\
 id: PYSEC-2014-8

@@ -1,4 +1,4 @@
-"""A proxy to the hub that breaks connections on demand: `async with FlakyProxy(url) as proxy: … proxy.url …`."""
+"""A proxy to the hub that breaks connections on demand: `async with ConnectionBreakingProxy(url) as proxy: … proxy.url …`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 _READ_BYTES = 64 * 1024
 
 
-class FlakyProxy:
+class ConnectionBreakingProxy:
     """A proxy between client and hub. `lose_answers` is the number of responses it drops by closing the connection.
 
     With `answer_bytes_max` it cuts each connection after this many bytes of responses.
