@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from onceward.errors import install_command
 
-__all__ = ["argument", "backend", "backfill", "explain", "hub_flags", "main", "output", "settings", "token_file"]
+__all__ = ["argument", "backend", "backfill", "hub_flags", "main", "output", "settings", "token_file"]
 
 _MISSING = "a package that the command needs is not installed ({}): {}"
 
