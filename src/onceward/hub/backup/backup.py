@@ -47,6 +47,7 @@ from onceward.hub.backup.manifest import (
     write_manifest,
 )
 from onceward.hub.blobs import BlobStore
+from onceward.hub.blobs.folder import FolderBlobs
 from onceward.hub.blobs.open import open_blobs
 from onceward.hub.config.config import Config
 from onceward.hub.db.timestamps import time_text
@@ -63,10 +64,11 @@ _ROUNDS_MAX = 10
 _PAGES_PER_STEP = 2048
 # How long the backup waits for a lock of SQLite, which a running hub holds only while it opens or recovers a file.
 _BUSY_SECONDS = 30.0
-_LOCAL = "local_cas"
 
 _NAMED_BY_BLOBS = "SELECT blob_key, sha256, size_bytes, storage_backend FROM blobs"
-_NAMED_BY_ARTIFACTS = f"SELECT blob_key, blob_sha256, 0, '{_LOCAL}' FROM artifacts WHERE blob_key IS NOT NULL"  # noqa: S608  # a constant
+_NAMED_BY_ARTIFACTS = (
+    f"SELECT blob_key, blob_sha256, 0, '{FolderBlobs.backend}' FROM artifacts WHERE blob_key IS NOT NULL"  # noqa: S608  # a constant
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ class _Backup:
         for one in named:
             if one.key in self._copied or one.key in self._damaged:
                 continue
-            if one.backend != _LOCAL:
+            if one.backend != FolderBlobs.backend:
                 self._damaged[one.key] = f"stored in {one.backend}"
                 continue
             try:

@@ -29,7 +29,7 @@ from onceward.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     from onceward.hub.blobs.temp_file import Swept, TempFile
 
-__all__ = ["open", "temp_file"]
+__all__ = ["folder", "open", "temp_file"]
 
 # The largest piece of a blob that a reader gets at a time.
 CHUNK_BYTES = 256 * 1024
