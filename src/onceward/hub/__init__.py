@@ -4,4 +4,4 @@ Not here: the ledger, HTTP and tools, which work without it.
 Start with `app.py`, which shows the order of the middlewares, and `state.py`, which holds the open resources.
 """
 
-__all__ = ["app", "atomic_file", "file_lock", "state", "web_url"]
+__all__ = ["app", "atomic_file", "file_lock", "security_headers", "state", "web_url"]

@@ -13,7 +13,6 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -22,6 +21,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 from onceward.core.log_event import LogEvent
 from onceward.http.asgi_types import App, Message, Receive, Send
+from onceward.hub.security_headers import EVERY_RESPONSE, browser_headers
 from onceward.hub.web.metrics import Templates, http_counts
 from onceward.hub.web.problems import ProblemMiddleware
 
@@ -37,18 +37,6 @@ _ACCEPTED = 101
 _REFUSED = 403
 # The status of a request without a response, because it was cancelled or its client disconnected. nginx uses it, too.
 _UNANSWERED = 499
-
-EVERY_RESPONSE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
-_EVERY_PAGE = (
-    (
-        b"content-security-policy",
-        (
-            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-            b" form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-        ),
-    ),
-    (b"referrer-policy", b"no-referrer"),
-)
 
 _request_id: contextvars.ContextVar[str] = contextvars.ContextVar("onceward_request_id", default="")
 
@@ -186,17 +174,6 @@ def _with_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> 
     if "request_id" not in event and (found := _request_id.get()):
         event["request_id"] = found
     return event
-
-
-def browser_headers(own: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the security headers that the response does not set itself.
-
-    A page can load only files of the hub, and no other site can frame it.
-    """
-    is_page = own.get(b"content-type", b"").startswith(b"text/html")
-    for name, value in (*EVERY_RESPONSE, *_EVERY_PAGE) if is_page else EVERY_RESPONSE:
-        if name not in own:
-            yield name, value
 
 
 class RequestLogMiddleware:
