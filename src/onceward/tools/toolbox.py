@@ -18,7 +18,7 @@ from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect, EffectClass
 from onceward.tools.call import Call, Gate, NullGate, plan
 from onceward.tools.envelope import CallStatus, Envelope
-from onceward.tools.execution import Execution, call_undo, execute, record_undone, run_function
+from onceward.tools.execution import Execution, call_undo, execute, run_function, undo_generation
 from onceward.tools.json_result import to_json
 from onceward.tools.keys import Group
 from onceward.tools.observer import Observer
@@ -322,7 +322,7 @@ async def _undo_call(ledger: Ledger, call: Call, found: Envelope, wait_seconds: 
         await call_undo(call, found.result)
 
     try:
-        value = await record_undone(ledger, call, undo, wait_seconds)
+        value = await undo_generation(ledger, call, undo, wait_seconds)
     except errors.Busy as error:
         return status_envelope(call, CallStatus.IN_PROGRESS, str(error), may_retry=True)
     except (errors.StoreUnavailable, errors.StoreClosed):

@@ -122,8 +122,8 @@ def _claims(store: Store, now: float) -> Iterator[CheckResult]:
         claims = "1 claim is" if len(doubts) == 1 else f"{len(doubts)} claims are"
         detail = f"{claims} in doubt, the oldest since {age / 3600:.1f} hours"
         advice = "onceward claims list --status in_doubt --oldest, then onceward claims resolve"
-        found = problem if age > DOUBT_SECONDS_MAX else warning
-        yield found("doubts", detail, advice, count=len(doubts), oldest_seconds=age)
+        result = problem if age > DOUBT_SECONDS_MAX else warning
+        yield result("doubts", detail, advice, count=len(doubts), oldest_seconds=age)
     else:
         yield ok("doubts", "no claim is in doubt", count=0)
     lapsed = store.lapsed(PAGE_MAX)

@@ -15,7 +15,7 @@ import httpx
 from onceward.errors import Forbidden, OncewardError, Unauthorized
 from onceward.hub.client import BlockingHub, responses
 from onceward.hub.client.connection import HubOptions, certificates_in
-from onceward.hub.doctor.check_result import CheckResult, guarded, ok, problem, warning
+from onceward.hub.doctor.check_result import CheckResult, errors_as_problems, ok, problem, warning
 from onceward.hub.doctor.ledger import DOUBT_SECONDS_MAX
 from onceward.hub.doctor.retention import retention
 from onceward.hub.doctor.server import skew
@@ -67,7 +67,7 @@ def check_hub(
             yield from _reached("hub-clock", lambda: _clock(answer, clock))
         yield from _reached("version", lambda: _version(client, token))
         yield from _reached("tokens", lambda: _tokens(client, url))
-        yield from guarded("stores", "see the log of the hub", lambda: _stores(hub))
+        yield from errors_as_problems("stores", "see the log of the hub", lambda: _stores(hub))
         yield from _as_admin("doubts", lambda: _doubts(hub, clock))
         yield from _as_admin("test-mode", lambda: _test_mode(hub))
         yield from _as_admin("quota", lambda: _quota(hub))
@@ -166,8 +166,8 @@ def _doubts(hub: BlockingHub, clock: Callable[[], float]) -> Iterator[CheckResul
     age = clock() - datetime.fromisoformat(page.claims[0].claimed_at).timestamp()
     count = len(page.claims)
     claims = "1 claim is" if count == 1 else f"{'at least ' if page.has_more else ''}{count} claims are"
-    found = problem if age > DOUBT_SECONDS_MAX else warning
-    yield found(
+    result = problem if age > DOUBT_SECONDS_MAX else warning
+    yield result(
         "doubts",
         f"{claims} in doubt, the oldest since {age / 3600:.1f} hours",
         "onceward claims list --status in_doubt --oldest, then onceward claims resolve",
