@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from onceward.cli.backend import ended_in_order
+from onceward.cli.backend import exit_on_sigterm
 from onceward.cli.commands import console
 from onceward.cli.output import as_json, print_json
 from onceward.hub.config.config import load
@@ -62,7 +62,7 @@ def demo(serve: bool, port: str | None, as_json: bool) -> None:
         console.serve_console(load(Path(os.devnull), {}, flags))
 
     try:
-        with ended_in_order():
+        with exit_on_sigterm():
             run_story(collector if as_json else printer, serve_console if serve else None)
     except Failed as error:
         raise click.ClickException(str(error)) from None

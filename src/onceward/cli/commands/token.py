@@ -127,7 +127,7 @@ def list_tokens(config: Config, as_json: bool) -> None:
     from onceward.hub.security import tokens  # noqa: PLC0415
 
     with _existing_database(config) as database, database.read() as tx:
-        found = tokens.listed(tx)
+        found = tokens.list_tokens(tx)
     if as_json:
         click.echo(json.dumps({"tokens": [_shown(one) for one in found]}))
         return

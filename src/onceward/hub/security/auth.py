@@ -101,7 +101,7 @@ async def authenticate(
     """
     token_text = credentials.token_text
     try:
-        lookup = await tokens.lookup_now(database, token_text or "")
+        lookup = await tokens.lookup_async(database, token_text or "")
     except StoreUnavailable as error:
         return store_failed(error)
     if last_uses is not None and lookup.token is not None:

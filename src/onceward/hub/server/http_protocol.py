@@ -193,7 +193,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._refusal = response, reason
         raise _Refused
 
-    def make_room(self) -> None:
+    def close_surplus(self) -> None:
         """Close this surplus connection to make room for a newer one."""
         if not self.transport.is_closing():
             self._refuse(TOO_MANY_CONNECTIONS, "too_many_connections")

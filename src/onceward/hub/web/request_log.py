@@ -22,7 +22,7 @@ from structlog.typing import EventDict, WrappedLogger
 from onceward.core.log_event import LogEvent
 from onceward.http.asgi_types import App, Message, Receive, Send
 from onceward.hub.security_headers import EVERY_RESPONSE, browser_headers
-from onceward.hub.web.metrics import Templates, http_counts
+from onceward.hub.web.metrics import RouteTemplates, http_counts
 from onceward.hub.web.problems import ProblemMiddleware
 
 LOGGER = "onceward.request"
@@ -183,7 +183,7 @@ class RequestLogMiddleware:
         # Exceptions become responses inside this middleware, so that the log line has the client's status.
         self.app = ProblemMiddleware(app)
         self._counts = http_counts()
-        self._templates = Templates(app)
+        self._templates = RouteTemplates(app)
         self._log = logging.getLogger(LOGGER)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -223,11 +223,11 @@ class RequestLogMiddleware:
         finally:
             seconds = time.perf_counter() - began
             route = self._templates.of(scope)
-            counts.answered(scope["method"], route, status or _UNANSWERED)
+            counts.count_response(scope["method"], route, status or _UNANSWERED)
             if streams:
                 counts.stream_closed()
             else:
-                counts.took(route, seconds)
+                counts.observe_seconds(route, seconds)
             if self._log.isEnabledFor(logging.INFO):
                 fields = _fields(scope, scope["method"], status or _UNANSWERED, seconds)
                 log_line(self._log, "request", {**fields, "bytes": size, "replayed": replayed})
@@ -268,7 +268,7 @@ class RequestLogMiddleware:
             status = status or _REFUSED
             if status == _ACCEPTED:
                 counts.stream_closed()
-            counts.answered("GET", self._templates.of(scope), status)
+            counts.count_response("GET", self._templates.of(scope), status)
             if self._log.isEnabledFor(logging.INFO):
                 fields = _fields(scope, "GET", status, time.perf_counter() - began)
                 close_code = code or _ABNORMAL if status == _ACCEPTED else None
