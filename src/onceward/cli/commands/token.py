@@ -15,7 +15,7 @@ from onceward.cli.settings import DATA, settings
 from onceward.errors import NotFound
 from onceward.hub.config.config import Config
 from onceward.hub.config.setting import Duration
-from onceward.hub.security.scopes import GRANTED
+from onceward.hub.security.scopes import GRANTABLE
 
 if TYPE_CHECKING:
     from onceward.hub.db.engine import Database
@@ -51,7 +51,7 @@ def token() -> None:
 @click.option(
     "--scope",
     "scopes",
-    type=click.Choice(GRANTED),
+    type=click.Choice(GRANTABLE),
     metavar="SCOPE",
     multiple=True,
     required=True,

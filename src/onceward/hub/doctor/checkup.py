@@ -12,11 +12,11 @@ from onceward.hub.doctor.check_result import CheckResult, errors_as_problems, ok
 from onceward.hub.doctor.database import database_checks
 from onceward.hub.doctor.ledger import ledger_checks
 from onceward.hub.doctor.machine import blobs_checks, data_folder_checks, descriptor_checks, disk_space_checks
-from onceward.hub.doctor.retention import retention
+from onceward.hub.doctor.retention import retention_checks
 from onceward.hub.doctor.server import START
 
 
-def check_up(config: Config, clock: Callable[[], float] = time.time) -> Iterator[CheckResult]:
+def check_hub_data(config: Config, clock: Callable[[], float] = time.time) -> Iterator[CheckResult]:
     """Check the data of a hub and this machine.
 
     Args:
@@ -37,4 +37,4 @@ def check_up(config: Config, clock: Callable[[], float] = time.time) -> Iterator
     )
     yield from errors_as_problems("disk-space", "free some space", lambda: disk_space_checks(config))
     yield from descriptor_checks(config)
-    yield from retention(config.retain_seconds, config.turns.api_ttl_seconds)
+    yield from retention_checks(config.retain_seconds, config.turns.api_ttl_seconds)

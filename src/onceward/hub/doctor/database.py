@@ -14,7 +14,7 @@ from onceward.hub.db.migrate import migration_of
 from onceward.hub.db.migrations import HEAD
 from onceward.hub.db.tables import metadata_on
 from onceward.hub.doctor.check_result import CheckResult, errors_as_problems, ok, problem, warning
-from onceward.hub.doctor.server import START, file_durability, file_of, owner_url, postgres_durability, skew
+from onceward.hub.doctor.server import START, clock_check, file_durability, file_of, owner_url, postgres_durability
 from onceward.hub.doctor.usage import usage_checks
 from onceward.hub.ingest.entries.schema import test_mode
 from onceward.hub.security.hosts import is_loopback
@@ -40,7 +40,7 @@ def database_checks(config: Config, clock: Callable[[], float]) -> Iterator[Chec
             yield from _privileges(database, config)
             yield from errors_as_problems("connections", START, lambda: _connections(database, config))
             with database.read() as tx:
-                yield skew(
+                yield clock_check(
                     "database-clock",
                     float(tx.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one()),
                     clock,

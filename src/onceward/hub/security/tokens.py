@@ -48,7 +48,7 @@ from onceward.hub.db.lookup import Lookup
 from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.tables import tokens
 from onceward.hub.db.timestamps import now_text, time_text
-from onceward.hub.security.scopes import GRANTED
+from onceward.hub.security.scopes import GRANTABLE
 
 # The scopes for the whole hub.
 SCOPES = ("admin", "read", "write")
@@ -289,8 +289,8 @@ def check_name(name: str) -> str:
 
 def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
     wanted = frozenset(scopes)
-    if not wanted or wanted - set(GRANTED):
-        problem = f"must be one or more of {', '.join(GRANTED)}"
+    if not wanted or wanted - set(GRANTABLE):
+        problem = f"must be one or more of {', '.join(GRANTABLE)}"
         raise InvalidInput(f"scopes {problem}", (("scopes", problem),))
     return wanted
 
