@@ -1,7 +1,7 @@
 """The command `onceward`, for the data of a hub, a running hub, or an application's ledger.
 
 Not here: the work that the commands do, which is in `hub/`.
-Start with `root_command.py`. Each command is a module of `commands/`; `backend.py` defines the data that it works on.
+Start with `root_command.py`. Each command or group is a module of `commands/`; `backend.py` opens what it works on.
 """
 
 from __future__ import annotations
