@@ -27,6 +27,8 @@ DOCUMENTED = frozenset({
     "onceward", "onceward.http", "onceward.http.client", "onceward.hub.client", "onceward.reconcile", "onceward.testing",
     "onceward.turns",
 })  # fmt: skip
+# The whole package, which has no other folders beside it.
+NOTHING_BESIDE = frozenset({"onceward"})
 # Loaded by name, not imported.
 BY_NAME = frozenset({"onceward.hub.db.migrations.versions"})
 
@@ -113,6 +115,8 @@ def test_every_folder_has_a_front_door_that_says_where_to_start() -> None:
         if module.is_folder and module.folder not in BY_NAME:
             text = ast.get_docstring(module.tree) or ""
             assert "Start with" in text, f"{module.name} does not say where to start reading"
+            if module.folder not in NOTHING_BESIDE and "Nothing is defined here" not in text:
+                assert "Not here:" in text, f"{module.name} does not say what a reader finds elsewhere"
             assert len(text.splitlines()) >= 3, f"{module.name} does not say what lives there and what does not"
             assert module.public() or not outside_uses(module.name), f"{module.name} has no __all__"
 

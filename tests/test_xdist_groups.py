@@ -35,3 +35,12 @@ def test_each_module_fixture_is_set_up_once_by_all_workers_together(tmp_path: Pa
     )
     assert "18 passed" in ended.stdout, ended.stdout + ended.stderr
     assert sorted((tmp_path / "starts.txt").read_text().split()) == ["test_one", "test_three", "test_two"]
+
+
+def test_a_run_without_xdist_knows_the_mark_of_a_group() -> None:
+    # The library's own requirements do not include xdist, and unknown marks are errors.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "--collect-only", "tests/test_check_links.py"]
+    ended = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr

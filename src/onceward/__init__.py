@@ -1,6 +1,7 @@
 """Onceward makes every retry safe. This module exports the public names and contains nothing else.
 
-The library consists of core, store, ledger, http, tools, integrations and testing. The server is hub and cli.
+The library consists of core, store, ledger, http, tools, integrations, reconcile and testing. The server is hub and cli;
+`turns` re-exports part of it.
 Start with `ledger/` for the idea, or with `http/` for the middleware.
 """
 

@@ -104,12 +104,12 @@ def send_unprotected_request() -> None:
 
 def respond_slowly(count: int) -> None:
     for _ in range(count):
-        http_counts().took("/slow", 5.0)
+        http_counts().observe_seconds("/slow", 5.0)
 
 
 def refuse_streams(count: int) -> None:
     for _ in range(count):
-        http_counts().refused("too_many_streams")
+        http_counts().count_refusal("too_many_streams")
 
 
 def fires(name: str, *scrapes: str) -> bool:

@@ -1,7 +1,7 @@
 """The command `onceward`, for the data of a hub, a running hub, or an application's ledger.
 
 Not here: the work that the commands do, which is in `hub/`.
-Start with `root_command.py`. Each command is a module of `commands/`; `backend.py` defines the data that it works on.
+Start with `root_command.py`. Each command or group is a module of `commands/`; `backend.py` opens what it works on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from onceward.errors import install_command
 
-__all__ = ["argument", "backend", "backfill", "explain", "hub_flags", "main", "output", "settings", "token_file"]
+__all__ = ["argument", "backend", "backfill", "hub_flags", "main", "output", "settings", "token_file"]
 
 _MISSING = "a package that the command needs is not installed ({}): {}"
 

@@ -160,7 +160,7 @@ def with_backend(
             return (remote or _remote_hub)(url, token, options)
 
         flag_values = {flag: given.pop(flag) for flag in flags}
-        with ended_in_order(), _opened(hub, token, config_file, flag_values, local, connect) as backend:
+        with exit_on_sigterm(), _open_backend(hub, token, config_file, flag_values, local, connect) as backend:
             return command(backend, **given)
 
     return with_hub_flags(with_flags(on_opened_backend, *flags))
@@ -183,7 +183,7 @@ def exactly_one(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 @contextmanager
-def ended_in_order() -> Iterator[None]:
+def exit_on_sigterm() -> Iterator[None]:
     """Turn SIGTERM into `SystemExit`, so that cleanup runs and no partial file is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -200,7 +200,7 @@ def ended_in_order() -> Iterator[None]:
 
 
 @contextmanager
-def _opened(
+def _open_backend(
     hub: str | None,
     token: str | None,
     config_file: Path | None,
@@ -217,12 +217,12 @@ def _opened(
         raise click.UsageError(
             f"--hub connects to a running hub and cannot be combined with {names}", click.get_current_context()
         )
-    with _advised(token), remote(hub, token) as running:
+    with _advise_on_token(token), remote(hub, token) as running:
         yield running
 
 
 @contextmanager
-def _advised(token: str | None) -> Iterator[None]:
+def _advise_on_token(token: str | None) -> Iterator[None]:
     """Replace the hub's advice on sending a token by advice on giving one to the command."""
     try:
         yield

@@ -48,10 +48,10 @@ def plain(value: object) -> str:
         text = " ".join(str(one) for one in value)
     else:
         text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | bool) else str(value)
-    return "".join(" " if one in "\r\n\t" else "\N{REPLACEMENT CHARACTER}" if _commands(one) else one for one in text)
+    return "".join(" " if one in "\r\n\t" else "\N{REPLACEMENT CHARACTER}" if _is_control(one) else one for one in text)
 
 
-def _commands(character: str) -> bool:
+def _is_control(character: str) -> bool:
     return unicodedata.category(character) in {"Cc", "Cf", "Cs"}
 
 

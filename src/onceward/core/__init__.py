@@ -1,6 +1,7 @@
 """Pure functions and values: no clock, no randomness, no I/O, no `async`.
 
-Not here: anything that waits or reads a clock.
+Not here: anything that waits or reads a clock. `log_event` is the only function with a side effect: it calls the
+logger that it gets.
 Start with `claim.py`, the state table that everything else serves.
 """
 

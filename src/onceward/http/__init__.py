@@ -1,6 +1,7 @@
 """Middleware for ASGI and WSGI that makes HTTP requests safe to retry, and its API for handlers.
 
-A request passes through `request/`, `keyed/`, `middleware/`, `response/` and `stored/`. Not here: the ledger.
+A request passes through `middleware/`, `request/`, `keyed/`, `response/` and `stored/`. Beside them: problems, metrics,
+webhooks and OpenAPI. Not here: the ledger (`ledger/`).
 Start with `middleware/asgi.py`, then `keyed/admission.py`. The client side is in `client/`.
 """
 

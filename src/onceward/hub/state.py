@@ -21,7 +21,7 @@ from onceward.hub.events.feed import Feed
 from onceward.hub.monitoring.doubts import DoubtRecord
 from onceward.hub.monitoring.webhook import DoubtWebhook
 from onceward.hub.security.auth import principal_of
-from onceward.hub.security.revocation import watch
+from onceward.hub.security.revocation import end_revoked_streams
 from onceward.hub.security.streams import OpenStreams
 from onceward.hub.server import jobs
 from onceward.hub.tasks import UploadRules
@@ -78,7 +78,7 @@ class HubState:
         await asyncio.to_thread(self.counters.sample)
         await self.turns.start()
         background = [
-            ("visitors", watch(self.feed, self.streams, self.database)),
+            ("revocation", end_revoked_streams(self.feed, self.streams, self.database)),
             ("console-counters", self.counters.run()),
             ("former-entries", jobs.warn_of_former_entries(self.config, self.ledger)),
             *([("on-doubt", self.webhook.run())] if self.webhook is not None else []),

@@ -1,6 +1,7 @@
 """Integrations of frameworks that call tools, one module for each. Only that module imports the framework.
 
-Not here: the tools themselves (`onceward.tools`). Each module uses the framework's own extension points.
+Each module uses the framework's own extension points. `mcp_wrap/` is a proxy for MCP servers in any language.
+Not here: the tools themselves (`onceward.tools`).
 Start with `mcp.py`.
 """
 

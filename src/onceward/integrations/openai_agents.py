@@ -165,7 +165,7 @@ def once_function_tool(
     return decorate
 
 
-class OutcomeNotDone(Exception):
+class NoResult(Exception):
     """A call has no result. It carries the envelope for the model through the SDK's own error handling."""
 
     def __init__(self, envelope: Envelope) -> None:
@@ -280,7 +280,7 @@ class _OnceFunction:
         if call.raised is not None and not envelope.ok:
             if raises:
                 raise call.raised
-            raise OutcomeNotDone(envelope) from call.raised
+            raise NoResult(envelope) from call.raised
         is_new = envelope.status is CallStatus.DONE
         is_kept = is_new or (envelope.ok and envelope.code == "" and not envelope.detail)
         value = call.value if is_new else envelope.result
@@ -305,7 +305,7 @@ class _ErrorReport:
         if isinstance(error, InvalidOption):
             raise error  # an error of the program, which no model can correct
         is_own = self._failure is not default_tool_error_function
-        if isinstance(error, OutcomeNotDone):
+        if isinstance(error, NoResult):
             cause = error.__cause__
             if is_own and isinstance(cause, Exception):
                 return compact(replace(error.envelope, detail=await _text(self._failure, context, cause)).json())

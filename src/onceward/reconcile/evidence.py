@@ -22,7 +22,7 @@ from onceward.ledger.terms import check_seconds
 logger = logging.getLogger("onceward.reconcile")
 
 Hook: TypeAlias = Callable[[Entry], Awaitable[Verdict]]
-Found: TypeAlias = Callable[[Any], object]
+FoundFunction: TypeAlias = Callable[[Any], object]
 
 # A year: no request is valid for longer.
 FINAL_SECONDS_MAX = 366 * 86_400.0
@@ -66,7 +66,7 @@ def check_options(timeout_seconds: object, final_after_seconds: object = None, f
         raise InvalidOption(f"found must be a function of what the provider returned, not {found!r}")
 
 
-async def verdict_of(found: Found | None, data: object) -> Verdict:
+async def verdict_of(found: FoundFunction | None, data: object) -> Verdict:
     """Return the verdict for something that exists at the provider, as the user's function sees it."""
     if found is None:
         return Committed(data)

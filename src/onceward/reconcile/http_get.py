@@ -10,7 +10,7 @@ from onceward.core.claim import Entry
 from onceward.core.verdict import Open, Verdict
 from onceward.errors import InvalidOption
 from onceward.reconcile.entry_template import EntryTemplate
-from onceward.reconcile.evidence import Found, Hook, NoEvidence, absent, check_options, hook, verdict_of
+from onceward.reconcile.evidence import FoundFunction, Hook, NoEvidence, absent, check_options, hook, verdict_of
 from onceward.reconcile.json_request import ACCEPTED, NOT_FOUND, get_json, require_httpx
 
 Headers: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
@@ -19,7 +19,7 @@ Headers: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
 def http_get(
     url: str | Callable[[Entry], str],
     *,
-    found: Found | None = None,
+    found: FoundFunction | None = None,
     final_after_seconds: float | None = None,
     headers: Headers | None = None,
     timeout_seconds: float = 10.0,

@@ -12,7 +12,7 @@ from onceward.core.claim import Entry
 from onceward.core.verdict import Verdict
 from onceward.errors import InvalidOption, missing_extra
 from onceward.reconcile.entry_template import EntryTemplate
-from onceward.reconcile.evidence import Found, Hook, NoEvidence, absent, check_options, hook, verdict_of
+from onceward.reconcile.evidence import FoundFunction, Hook, NoEvidence, absent, check_options, hook, verdict_of
 
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]*")
 
@@ -24,7 +24,7 @@ def s3_object(
     *,
     etag: Expected | None = None,
     sha256: Expected | None = None,
-    found: Found | None = None,
+    found: FoundFunction | None = None,
     final_after_seconds: float | None = None,
     config: Mapping[str, Any] | None = None,
     timeout_seconds: float = 30.0,
@@ -75,13 +75,13 @@ def s3_object(
                 head = await obstore.head_async(store, path)
             except FileNotFoundError:
                 # A missing bucket gives the same error. Only a bucket that can be listed proves that the object is missing.
-                async for _ in obstore.list(store, prefix=_plain_start(path), chunk_size=1):
+                async for _ in obstore.list(store, prefix=_signable_prefix(path), chunk_size=1):
                     break
                 return absent(entry, final_after_seconds)
             await _check_content(store, path, _expected(sha256, entry))
-        described = {"path": path, "size": head["size"], "etag": _plain(head["e_tag"])}
+        described = {"path": path, "size": head["size"], "etag": _unquoted_etag(head["e_tag"])}
         wanted = _expected(etag, entry)
-        if wanted is not None and described["etag"] != _plain(wanted):
+        if wanted is not None and described["etag"] != _unquoted_etag(wanted):
             raise NoEvidence("the object has another ETag, so another request may have written it")
         return await verdict_of(found, described)
 
@@ -104,7 +104,7 @@ def _expected(value: Expected | None, entry: Entry) -> str | None:
     return wanted
 
 
-def _plain_start(path: str) -> str:
+def _signable_prefix(path: str) -> str:
     """Return the start of a path up to the first character that servers encode differently when they check a signature.
 
     Some refuse a query with a space or a `*`. Which part of the bucket is listed does not matter here.
@@ -112,7 +112,7 @@ def _plain_start(path: str) -> str:
     return _PLAIN.match(path)[0] or path  # type: ignore[index]  # it matches nothing, too
 
 
-def _plain(etag: str | None) -> str:
+def _unquoted_etag(etag: str | None) -> str:
     return (etag or "").removeprefix("W/").strip('"')
 
 

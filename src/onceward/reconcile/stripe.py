@@ -11,7 +11,7 @@ from onceward.core.claim import Entry
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
 from onceward.errors import InvalidOption
 from onceward.reconcile.evidence import (
-    Found,
+    FoundFunction,
     Hook,
     NoEvidence,
     check_options,
@@ -21,7 +21,7 @@ from onceward.reconcile.evidence import (
 )
 from onceward.reconcile.json_request import FOUND, get_json, require_httpx
 
-Word: TypeAlias = Literal["committed", "pending", "unknown", "not_committed"]
+VerdictName: TypeAlias = Literal["committed", "pending", "unknown", "not_committed"]
 
 # The revision of the API that the table was checked against. Each request asks for it by name, so that an account with
 # another default revision gets the same statuses.
@@ -29,7 +29,7 @@ API_REVISION: Final = "2024-12-18.acacia"
 
 # The meaning of each status for an effect that creates and confirms the object. Only a status that Stripe never leaves
 # is not committed. A payment that only waits for its capture has not moved money yet.
-STATUSES: Final[Mapping[str, Mapping[str, Word]]] = {
+STATUSES: Final[Mapping[str, Mapping[str, VerdictName]]] = {
     "payment_intent": {
         "succeeded": "committed",
         "processing": "pending",
@@ -59,8 +59,8 @@ def stripe(
     *,
     metadata: str | None = None,
     search: Literal["payment_intents", "charges"] = "payment_intents",
-    found: Found | None = None,
-    statuses: Mapping[str, Word] | None = None,
+    found: FoundFunction | None = None,
+    statuses: Mapping[str, VerdictName] | None = None,
     base_url: str = "https://api.stripe.com",
     timeout_seconds: float = 10.0,
 ) -> Hook:
@@ -110,7 +110,7 @@ def stripe(
             one = await get(f"{_path_of(wanted)}/{quote(wanted, safe='')}")
             if one.get("id") != wanted:
                 raise NoEvidence("Stripe returned another object than the one that was asked for")
-            return await _verdict_on(one, _word(one, overrides), found)
+            return await _verdict_on(one, _verdict_name(one, overrides), found)
         if metadata is None:
             raise NoEvidence("the effect recorded no recovery point, and metadata= is not set")
         page = await get(f"{search}/search", {"query": _query(metadata, entry.key), "limit": "100"})
@@ -144,7 +144,7 @@ def _path_of(wanted: str) -> str:
     return path
 
 
-def _word(one: Mapping[str, Any], overrides: Mapping[str, Word]) -> Word:
+def _verdict_name(one: Mapping[str, Any], overrides: Mapping[str, VerdictName]) -> VerdictName:
     kind, status = str(one.get("object")), str(one.get("status"))
     if kind == "charge" and status == "succeeded" and one.get("captured") is False:
         status = "requires_capture"
@@ -156,7 +156,7 @@ def _word(one: Mapping[str, Any], overrides: Mapping[str, Word]) -> Word:
     return meaning
 
 
-async def _verdict_on(one: Mapping[str, Any], word: Word, found: Found | None) -> Verdict:
+async def _verdict_on(one: Mapping[str, Any], word: VerdictName, found: FoundFunction | None) -> Verdict:
     match word:
         case "committed":
             return await verdict_of(found or _value, one)
@@ -187,9 +187,11 @@ def _matching(page: Mapping[str, Any], name: str, value: str) -> list[Mapping[st
     return [one for one in data if isinstance(one, dict) and (one.get("metadata") or {}).get(name) == value]
 
 
-async def _verdict_on_all(ones: list[Mapping[str, Any]], overrides: Mapping[str, Word], found: Found | None) -> Verdict:
+async def _verdict_on_all(
+    ones: list[Mapping[str, Any]], overrides: Mapping[str, VerdictName], found: FoundFunction | None
+) -> Verdict:
     """Return committed if any of them is; never not committed, because the index may lack another one."""
-    words = [_word(one, overrides) for one in ones]
+    words = [_verdict_name(one, overrides) for one in ones]
     done = [one for one, word in zip(ones, words, strict=True) if word == "committed"]
     if done:
         return await _verdict_on(min(done, key=lambda one: int(one.get("created", 0))), "committed", found)

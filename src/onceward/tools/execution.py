@@ -81,7 +81,7 @@ class Execution:
             value = await run.run(
                 self.ledger,
                 call.key,
-                here(self._effect),
+                on_caller_thread(self._effect),
                 fingerprint=call.fingerprint,
                 terms=self._terms(wait_seconds),
                 scope=call.scope,
@@ -123,8 +123,8 @@ class Execution:
         tool = self.call.tool
         terms = Terms(
             effect=tool.effect,
-            undo=None if tool.undo is None else here(self._undo),
-            reconcile=None if tool.reconcile is None else here(self._reconcile),
+            undo=None if tool.undo is None else on_caller_thread(self._undo),
+            reconcile=None if tool.reconcile is None else on_caller_thread(self._reconcile),
             not_done=tool.not_done,
             lease_seconds=tool.lease_seconds,
             retain_seconds=self.call.retain_seconds,
@@ -228,7 +228,7 @@ class Execution:
         """
         call = self.call
         if self.undone:
-            await record_undone(self.ledger, call, _nothing_more)
+            await undo_generation(self.ledger, call, _nothing_more)
             return
         found = await self.ledger.begin(
             call.scope,
@@ -250,7 +250,7 @@ class Execution:
         return status_envelope(self.call, status, detail, may_retry=may_retry, code=code)
 
 
-async def record_undone(
+async def undo_generation(
     ledger: Ledger, call: Call, undo: Callable[[], Awaitable[None]], wait_seconds: float | None = None
 ) -> dict[str, Any]:
     """Undo a generation once. From then on the same call belongs to the next generation."""
@@ -263,12 +263,12 @@ async def record_undone(
     if call.ever:
         terms = without_expiry(terms)
     value: dict[str, Any] = await run.run(
-        ledger, call.key, here(effect), fingerprint=None, terms=terms, scope=call.undo_scope
+        ledger, call.key, on_caller_thread(effect), fingerprint=None, terms=terms, scope=call.undo_scope
     )
     return value
 
 
-def here(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Any]:
+def on_caller_thread(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Any]:
     """Return a function for the ledger to call. In a blocking call it is a plain one, which runs on this thread."""
     return (lambda *args: wait(function(*args))) if driven() else function
 

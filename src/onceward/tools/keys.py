@@ -334,17 +334,19 @@ def build_tool_idempotency_key(
         InvalidOption: A value has a wrong type.
     """
     name = name_of(tool_name)
-    about = tool_args if business_key is None else business_key
+    key_source = tool_args if business_key is None else business_key
     any_turn = logical_turn if turn is None else turn
-    if about is None or any_turn is None:
+    if key_source is None or any_turn is None:
         raise InvalidKey("the key of a tool call needs a turn, and a business key or the arguments")
     group = any_turn.turn_group_id
     if isinstance(group, uuid.UUID):
         group = id_text("turn_group_id", group)
-    if isinstance(about, str):
-        about = id_text("the business key", about)
-    elif isinstance(about, Mapping):
-        about = extract_business_key(tool_name, about, key_fields, template)
+    if isinstance(key_source, str):
+        key_source = id_text("the business key", key_source)
+    elif isinstance(key_source, Mapping):
+        key_source = extract_business_key(tool_name, key_source, key_fields, template)
     else:
-        raise InvalidOption(f"the business key must be a string, or the arguments as a mapping, got {_kind(about)}")
-    return tool_key(name, about, group)
+        raise InvalidOption(
+            f"the business key must be a string, or the arguments as a mapping, got {_kind(key_source)}"
+        )
+    return tool_key(name, key_source, group)

@@ -207,13 +207,13 @@ class _OnceFunction:
             # Frameworks may check a result against the annotation, and the result is the envelope.
             visible = visible.replace(return_annotation=dict[str, Any])
             hints["return"] = dict[str, Any]
-        made = self._awaited(visible) if inspect.iscoroutinefunction(function) else self._waited(visible)
+        made = self._async_wrapper(visible) if inspect.iscoroutinefunction(function) else self._sync_wrapper(visible)
         functools.update_wrapper(made, function)
         made.__annotations__ = hints
         made.__signature__ = visible  # type: ignore[attr-defined]  # inspect reads it first
         return made
 
-    def _awaited(self, visible: inspect.Signature) -> Callable[..., Any]:
+    def _async_wrapper(self, visible: inspect.Signature) -> Callable[..., Any]:
         async def awaited(*args: Any, **named: Any) -> Any:
             ran = FunctionRun()
 
@@ -229,7 +229,7 @@ class _OnceFunction:
 
         return awaited
 
-    def _waited(self, visible: inspect.Signature) -> Callable[..., Any]:
+    def _sync_wrapper(self, visible: inspect.Signature) -> Callable[..., Any]:
         def waited(*args: Any, **named: Any) -> Any:
             ran = FunctionRun()
 
@@ -257,12 +257,12 @@ class _OnceFunction:
     ) -> Envelope:
         ledger = ledger_from(self.ledger)
         try:
-            call = replace(self._planned(visible, args, named), effect_fn=effect_fn)
+            call = replace(self._plan_call(visible, args, named), effect_fn=effect_fn)
         except (errors.InvalidInput, errors.InvalidKey) as error:
             return Envelope(CallStatus.REFUSED, self.declared.name, detail=str(error), code=error.code)
         return await run_call(ledger, call, observer=self.observer)
 
-    def _planned(self, visible: inspect.Signature, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
+    def _plan_call(self, visible: inspect.Signature, args: tuple[Any, ...], named: dict[str, Any]) -> Call:
         try:
             bound = visible.bind(*args, **named)
         except TypeError as error:

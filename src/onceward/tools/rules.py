@@ -154,7 +154,7 @@ class ToolRules:
         ledger: Ledger,
         gate: Gate | None = None,
         observer: Observer | None = None,
-        **whose: Any,
+        **identity: Any,
     ) -> Envelope:
         """Run a framework's tool once for its key. A repeated call returns the outcome of the first.
 
@@ -166,7 +166,7 @@ class ToolRules:
             gate: The gate of a turn: asked before the effect begins, and notified of the result. With a gate, errors
                 of the gate and of the ledger are raised, because the turn handles them.
             observer: Notified of the check of the key.
-            whose: The options of `plan` that identify the call, such as `scope`.
+            identity: The options of `plan` that identify the call, such as `scope`.
 
         Returns:
             The envelope. It reports every result, including exceptions of the handler and errors of Onceward; if the
@@ -185,7 +185,7 @@ class ToolRules:
             with ran.recorded():
                 return await handler()
 
-        return await self._run(name, arguments, effect_fn, ran, ledger, gate, observer, whose)
+        return await self._run(name, arguments, effect_fn, ran, ledger, gate, observer, identity)
 
     def call_blocking(
         self,
@@ -195,7 +195,7 @@ class ToolRules:
         *,
         ledger: Ledger,
         observer: Observer | None = None,
-        **whose: Any,
+        **identity: Any,
     ) -> Envelope:
         """Run a framework's tool like `call`, with a handler that blocks.
 
@@ -205,7 +205,7 @@ class ToolRules:
             handler: Runs the tool on this thread, and returns its result as JSON.
             ledger: As in `call`.
             observer: As in `call`.
-            whose: As in `call`.
+            identity: As in `call`.
 
         Returns:
             The envelope.
@@ -220,7 +220,7 @@ class ToolRules:
             with ran.recorded():
                 return handler()
 
-        return wait(self._run(name, arguments, effect_fn, ran, ledger, None, observer, whose))
+        return wait(self._run(name, arguments, effect_fn, ran, ledger, None, observer, identity))
 
     async def _run(
         self,
@@ -231,10 +231,10 @@ class ToolRules:
         ledger: Ledger,
         gate: Gate | None,
         observer: Observer | None,
-        whose: Mapping[str, Any],
+        identity: Mapping[str, Any],
     ) -> Envelope:
         try:
-            call = replace(self.plan(name, arguments, **whose), effect_fn=effect_fn)
+            call = replace(self.plan(name, arguments, **identity), effect_fn=effect_fn)
             envelope = await run_call(ledger, call, gate=gate, observer=observer)
         except errors.InvalidOption:
             raise

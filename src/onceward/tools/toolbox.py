@@ -18,7 +18,7 @@ from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect, EffectClass
 from onceward.tools.call import Call, Gate, NullGate, plan
 from onceward.tools.envelope import CallStatus, Envelope
-from onceward.tools.execution import Execution, call_undo, execute, record_undone, run_function
+from onceward.tools.execution import Execution, call_undo, execute, run_function, undo_generation
 from onceward.tools.json_result import to_json
 from onceward.tools.keys import Group
 from onceward.tools.observer import Observer
@@ -204,7 +204,13 @@ class Toolbox:
         return await run_call(ledger, call, gate=gate, wait_seconds=wait_seconds, observer=observer)
 
     async def check(
-        self, name: str, arguments: Mapping[str, Any], *, ledger: Ledger, wait_seconds: float | None = 0.0, **whose: Any
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        ledger: Ledger,
+        wait_seconds: float | None = 0.0,
+        **identity: Any,
     ) -> Envelope:
         """Find out the outcome of a call without running it.
 
@@ -213,7 +219,7 @@ class Toolbox:
             arguments: The arguments of the call, by name.
             ledger: The ledger that recorded the call.
             wait_seconds: How long to wait for the call if it still runs.
-            whose: The options of `plan` that identify the call, such as `turn_group_id`.
+            identity: The options of `plan` that identify the call, such as `turn_group_id`.
 
         Returns:
             The envelope; its status is `refused` if the call has not happened.
@@ -225,7 +231,7 @@ class Toolbox:
             InvalidOption: An option is wrong.
             StoreUnavailable: The store of the ledger is unavailable.
         """
-        call = await latest_generation(ledger, self.plan(name, arguments, **whose))
+        call = await latest_generation(ledger, self.plan(name, arguments, **identity))
         return await Execution(ledger, call).run(wait_seconds)
 
     async def undo(
@@ -236,7 +242,7 @@ class Toolbox:
         ledger: Ledger,
         generation: int | None = None,
         wait_seconds: float | None = None,
-        **whose: Any,
+        **identity: Any,
     ) -> Envelope:
         """Undo a call of a compensatable tool, once. The same call may then run again, as the next generation.
 
@@ -246,7 +252,7 @@ class Toolbox:
             ledger: The ledger that recorded the call.
             generation: The generation to undo. By default, the latest.
             wait_seconds: How long to wait for the call or for another undo that still runs.
-            whose: The options of `plan` that identify the call, such as `turn_group_id`.
+            identity: The options of `plan` that identify the call, such as `turn_group_id`.
 
         Returns:
             The envelope. Its status is `done` or `replayed` if the call is undone, `refused` if there was nothing to
@@ -259,7 +265,7 @@ class Toolbox:
             InvalidOption: The tool is not compensatable, or an option is wrong.
             StoreUnavailable: The store of the ledger is unavailable.
         """
-        call = self.plan(name, arguments, **whose)
+        call = self.plan(name, arguments, **identity)
         if call.effect is not Effect.COMPENSATABLE:
             raise errors.InvalidOption(f"only compensatable tools can be undone, and {name} is {call.effect}")
         call = await latest_generation(ledger, call) if generation is None else replace(call, generation=generation)
@@ -322,7 +328,7 @@ async def _undo_call(ledger: Ledger, call: Call, found: Envelope, wait_seconds: 
         await call_undo(call, found.result)
 
     try:
-        value = await record_undone(ledger, call, undo, wait_seconds)
+        value = await undo_generation(ledger, call, undo, wait_seconds)
     except errors.Busy as error:
         return status_envelope(call, CallStatus.IN_PROGRESS, str(error), may_retry=True)
     except (errors.StoreUnavailable, errors.StoreClosed):

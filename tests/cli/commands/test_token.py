@@ -14,7 +14,7 @@ from tests.servers.postgres import PostgresServer
 from onceward.cli import main
 from onceward.hub.config.config import Config, HubSettings
 from onceward.hub.config.data_folder import opened
-from onceward.hub.security.scopes import NARROWED
+from onceward.hub.security.scopes import NARROWABLE
 from onceward.hub.security.tokens import find, is_required
 
 
@@ -96,7 +96,7 @@ def test_the_help_names_every_part_of_a_narrowed_scope(capsys: pytest.CaptureFix
     assert main(["token", "create", "--help"]) == 0
     words = capsys.readouterr().out.replace(",", " ").replace(".", " ").split()
 
-    assert set(NARROWED) - set(words) == set()
+    assert set(NARROWABLE) - set(words) == set()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`check_up`: every deliberate fault is found and named, a healthy hub has none, and nothing is changed."""
+"""`check_hub_data`: every deliberate fault is found and named, a healthy hub has none, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from onceward.hub.config.config import Config, HubSettings, IdempotencySettings,
 from onceward.hub.db.tables import SCHEMAS
 from onceward.hub.doctor import server
 from onceward.hub.doctor.check_result import CheckResult, Level
-from onceward.hub.doctor.checkup import check_up
+from onceward.hub.doctor.checkup import check_hub_data
 from onceward.hub.ingest.entries.schema import set_test_mode
 from onceward.ledger.ledger import Ledger
 
@@ -51,7 +51,7 @@ def config(tmp_path: Path) -> Config:
 
 
 def findings(config: Config, clock: Callable[[], float] = time.time) -> dict[str, CheckResult]:
-    return {finding.check: finding for finding in check_up(config, clock)}
+    return {finding.check: finding for finding in check_hub_data(config, clock)}
 
 
 def not_ok(found: dict[str, CheckResult]) -> dict[str, Level]:

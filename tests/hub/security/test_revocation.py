@@ -67,7 +67,7 @@ def test_only_a_refusal_ends_a_stream_and_nothing_ends_the_watch(
         monkeypatch.setattr(revocation, "authenticate_all", authenticate)
         monkeypatch.setattr(revocation, "CHECK_SECONDS", 0)
         feed.enter(one)
-        watching = asyncio.create_task(revocation.watch(feed, OpenStreams(1), database))
+        watching = asyncio.create_task(revocation.end_revoked_streams(feed, OpenStreams(1), database))
         async with asyncio.timeout(30):
             assert await one.ended is UNAUTHORIZED
         feed.leave(one)

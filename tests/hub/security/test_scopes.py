@@ -9,7 +9,7 @@ import pytest
 
 from onceward.hub.app import create_app
 from onceward.hub.config.config import Config, HubSettings
-from onceward.hub.security.scopes import GRANTED, NARROWED, part_of, scope_needed, scopes_in, scopes_of
+from onceward.hub.security.scopes import GRANTABLE, NARROWABLE, part_of, scope_needed, scopes_in, scopes_of
 
 # Read by a handler: an upload whose bytes contradict its media type.
 IN_HANDLERS = {("tasks", "admin")}
@@ -35,7 +35,7 @@ def test_every_route_belongs_to_a_part_and_its_scope_can_be_narrowed_to_it(route
     }
 
     assert not without_part, "add the paths to _PART_UNDER in hub/security/scopes.py"
-    assert needed | IN_HANDLERS == {(part, scope) for part, scopes in NARROWED.items() for scope in scopes}
+    assert needed | IN_HANDLERS == {(part, scope) for part, scopes in NARROWABLE.items() for scope in scopes}
 
 
 @pytest.mark.parametrize(
@@ -67,5 +67,5 @@ def test_a_narrowed_scope_counts_in_its_part_alone() -> None:
 
 
 def test_a_scope_without_an_effect_cannot_be_granted() -> None:
-    assert {"read", "metrics", "read:topics", "admin:claims"} <= set(GRANTED)
-    assert {"admin:topics", "write:events", "read:metrics", "read:", "read:nothing"}.isdisjoint(GRANTED)
+    assert {"read", "metrics", "read:topics", "admin:claims"} <= set(GRANTABLE)
+    assert {"admin:topics", "write:events", "read:metrics", "read:", "read:nothing"}.isdisjoint(GRANTABLE)

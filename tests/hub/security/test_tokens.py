@@ -72,7 +72,7 @@ def test_a_revoked_token_is_invalid_at_once_and_stays_listed(database: Database)
     with database.read() as tx:
         assert tokens.find(tx, text) is None
         assert tokens.find(tx, kept_text) == kept
-        first, second = tokens.listed(tx)
+        first, second = tokens.list_tokens(tx)
 
     assert (first.token_id, first.revoked_at is None) == (made.token_id, False)
     assert second == kept
@@ -101,7 +101,7 @@ def test_once_a_token_was_made_the_hub_requires_one_until_it_is_opened_again(dat
         assert tokens.is_required(tx)
         tokens.revoke(tx, "b")
         assert tokens.is_required(tx), "it was opened until the next token, not forever"
-        assert [token.name for token in tokens.listed(tx)] == ["a", "b"], "an opening is not a token"
+        assert [token.name for token in tokens.list_tokens(tx)] == ["a", "b"], "an opening is not a token"
 
 
 def test_an_expired_token_is_invalid_and_the_hub_still_requires_one(database: Database) -> None:

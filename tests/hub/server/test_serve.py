@@ -21,7 +21,7 @@ from onceward.hub.config.config import Config, HubSettings
 from onceward.hub.config.data_folder import opened
 from onceward.hub.security.tokens import create, open_local, revoke
 from onceward.hub.server import serve as serving
-from onceward.hub.server.listener import bound, is_loopback, listen, url_of
+from onceward.hub.server.listener import bind_listener, is_loopback, listen, url_of
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_its_address_is_printed_in_one_write_that_no_log_line_can_split(
     data_dir.mkdir()
     written: list[str] = []
     config = Config(hub=HubSettings(port=0, data_dir=str(data_dir)))
-    with bound(config) as listener, monkeypatch.context() as patched:
+    with bind_listener(config) as listener, monkeypatch.context() as patched:
         patched.setattr("sys.stdout.write", written.append)
         serving._announce(config, listener)
 
@@ -68,7 +68,7 @@ def test_its_address_is_printed_in_one_write_that_no_log_line_can_split(
 
 def test_it_listens_on_ipv6_too() -> None:
     config = Config(hub=HubSettings(host="::1", port=0))
-    with bound(config) as listener:
+    with bind_listener(config) as listener:
         listen(config, listener)
         port = listener.getsockname()[1]
         socket.create_connection(("::1", port), timeout=5).close()
@@ -79,7 +79,7 @@ def test_it_listens_on_ipv6_too() -> None:
 
 def test_a_client_whose_machine_is_gone_is_noticed_within_minutes() -> None:
     config = Config(hub=HubSettings(port=0))
-    with bound(config) as listener:
+    with bind_listener(config) as listener:
         listen(config, listener)
         with socket.create_connection(listener.getsockname(), timeout=5), listener.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000
@@ -114,9 +114,9 @@ def test_a_port_in_use_is_refused_before_anything_is_created(data_dir: Path) -> 
 
 def test_of_two_concurrent_starts_on_one_port_the_later_is_refused(data_dir: Path) -> None:
     """Both may bind the port while neither listens."""
-    with bound(Config(hub=HubSettings(port=0))) as first:
+    with bind_listener(Config(hub=HubSettings(port=0))) as first:
         config = Config(hub=HubSettings(port=first.getsockname()[1], data_dir=str(data_dir)))
-        with bound(config) as second:
+        with bind_listener(config) as second:
             listen(config, first)
             with pytest.raises(InvalidConfig, match="is in use by another program"):
                 listen(config, second)
@@ -139,7 +139,7 @@ def test_a_public_address_needs_a_hub_that_requires_a_token(data_dir: Path) -> N
     message = refusal(InvalidConfig, data_dir, host="0.0.0.0")  # noqa: S104
 
     config = Config(hub=HubSettings(data_dir=str(data_dir), host="0.0.0.0", port=0))  # noqa: S104
-    with opened(config) as database, bound(config) as listener:
+    with opened(config) as database, bind_listener(config) as listener:
         with database.write() as tx:
             create(tx, "ada", ["read"])
         serving._check_tokens(config, listener, database)

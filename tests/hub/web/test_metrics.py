@@ -112,8 +112,8 @@ WORKER = """
 import os, sys
 from onceward.hub.web import metrics
 counts = metrics.http_counts()
-counts.answered("GET", "/x", 200)
-counts.took("/x", 0.01)
+counts.count_response("GET", "/x", 200)
+counts.observe_seconds("/x", 0.01)
 counts.stream_opened()
 print(os.getpid(), flush=True)
 sys.stdin.read()

@@ -1,4 +1,4 @@
-"""The commands of `onceward`, one module for each group.
+"""The commands of `onceward`, one module for each command or group.
 
 Not here: the data that they work on (`cli/backend.py`, `cli/local/`, `cli/remote/`).
 Start with `task.py`.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from onceward.cli.backend import Shown, ended_in_order
+from onceward.cli.backend import Shown, exit_on_sigterm
 from onceward.cli.output import as_json, print_fields, print_json, progress, size_text
 from onceward.cli.settings import WITH_BYTES, settings
 from onceward.hub.config.config import Config
@@ -34,7 +34,7 @@ def backup(config: Config, folder: Path, as_json: bool) -> int:
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     from onceward.hub.backup.backup import back_up  # noqa: PLC0415  # slow import; `--help` does without
 
-    with ended_in_order(), progress("backing up", in_bytes=True, hidden=as_json) as update:
+    with exit_on_sigterm(), progress("backing up", in_bytes=True, hidden=as_json) as update:
         manifest = back_up(config, folder, update)
     _print(manifest.shown(), as_json, folder)
     if manifest.damaged:
@@ -63,7 +63,7 @@ def restore(config: Config, folder: Path, as_json: bool) -> None:
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     from onceward.hub.backup.restore import restore as restore_backup  # noqa: PLC0415  # as above
 
-    with ended_in_order(), progress("restoring", in_bytes=True, hidden=as_json) as update:
+    with exit_on_sigterm(), progress("restoring", in_bytes=True, hidden=as_json) as update:
         manifest = restore_backup(folder, config, update)
     _print(manifest.shown(), as_json, config.data_folder)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from onceward.cli.backend import ended_in_order
+from onceward.cli.backend import exit_on_sigterm
 from onceward.cli.commands import console
 from onceward.cli.output import as_json, print_json
 from onceward.hub.config.config import load
@@ -34,14 +34,14 @@ def demo(serve: bool, port: str | None, as_json: bool) -> None:
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     if as_json and serve:
         raise click.UsageError("--json and --serve exclude each other; use one of them")
-    from onceward.cli.demo.story import Failed, Teller, tell  # noqa: PLC0415  # slow import; `--help` does without
+    from onceward.cli.demo.story import Failed, StoryPrinter, run_story  # noqa: PLC0415  # slow import; `--help` does without
 
     is_plain = bool(os.environ.get("NO_COLOR"))
 
     def styled(text: str, **style: str | bool) -> str:
         return text if is_plain else click.style(text, **style)  # type: ignore[arg-type]  # names of styles
 
-    teller = Teller(
+    printer = StoryPrinter(
         heading=lambda text: click.echo("\n" + styled(text, bold=True)),
         line=lambda text: click.echo(f"  {text}"),
         result=lambda text: click.echo("  " + styled(text, fg="green")),
@@ -51,7 +51,7 @@ def demo(serve: bool, port: str | None, as_json: bool) -> None:
     def add_line(text: str) -> None:
         parts[-1]["lines"].append(text)
 
-    collecting = Teller(
+    collector = StoryPrinter(
         heading=lambda text: parts.append({"heading": text, "lines": [], "result": None}),
         line=add_line,
         result=lambda text: parts[-1].update(result=text),
@@ -62,8 +62,8 @@ def demo(serve: bool, port: str | None, as_json: bool) -> None:
         console.serve_console(load(Path(os.devnull), {}, flags))
 
     try:
-        with ended_in_order():
-            tell(collecting if as_json else teller, serve_console if serve else None)
+        with exit_on_sigterm():
+            run_story(collector if as_json else printer, serve_console if serve else None)
     except Failed as error:
         raise click.ClickException(str(error)) from None
     if as_json:

@@ -62,9 +62,9 @@ def _results(
     hub: str | None, token: str | None, ca_file: Path | None, config_file: Path | None, flags: dict[str, str | None]
 ) -> Iterator[CheckResult]:
     if hub is None:
-        from onceward.hub.doctor.checkup import check_up  # noqa: PLC0415  # slow import; `--help` does without
+        from onceward.hub.doctor.checkup import check_hub_data  # noqa: PLC0415  # slow import; `--help` does without
 
-        return check_up(loaded(config_file, flags))
+        return check_hub_data(loaded(config_file, flags))
     if given := [name for name, value in {"config": config_file, **flags}.items() if value is not None]:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise click.UsageError(

@@ -175,9 +175,9 @@ def explain(config: Config, path: Path, as_json: bool, **options: Any) -> None:
       onceward ingest explain letter.eml
       onceward ingest explain update.json --json
     """  # noqa: D301  # \b: click does not rewrap the paragraph
-    from onceward.cli.explain import explained  # noqa: PLC0415  # slow import; `--help` does without
+    from onceward.cli.local.ingest import explain_message  # noqa: PLC0415  # slow import; `--help` does without
 
-    explanation = explained(config, path, piped=sys.stdin.buffer, **options)
+    explanation = explain_message(config, path, piped=sys.stdin.buffer, **options)
     if as_json:
         print_json(explanation)
         return

@@ -132,7 +132,7 @@ def _sql(*, is_ledger: bool) -> tuple[str, Callable[[str], str]]:
     """Return the SQL that creates the tables, and a function that returns the GRANTs for a role."""
     if is_ledger:
         from onceward.store.postgres.roles import ledger_grants  # noqa: PLC0415  # slow import; `--help` does without
-        from onceward.store.postgres.script import ledger_script  # noqa: PLC0415
+        from onceward.store.postgres.upgrade import ledger_script  # noqa: PLC0415
 
         return ledger_script(), ledger_grants
     from onceward.hub.db.migrate import database_grants, database_script  # noqa: PLC0415  # as above

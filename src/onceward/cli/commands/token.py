@@ -15,7 +15,7 @@ from onceward.cli.settings import DATA, settings
 from onceward.errors import NotFound
 from onceward.hub.config.config import Config
 from onceward.hub.config.setting import Duration
-from onceward.hub.security.scopes import GRANTED
+from onceward.hub.security.scopes import GRANTABLE
 
 if TYPE_CHECKING:
     from onceward.hub.db.engine import Database
@@ -51,7 +51,7 @@ def token() -> None:
 @click.option(
     "--scope",
     "scopes",
-    type=click.Choice(GRANTED),
+    type=click.Choice(GRANTABLE),
     metavar="SCOPE",
     multiple=True,
     required=True,
@@ -127,7 +127,7 @@ def list_tokens(config: Config, as_json: bool) -> None:
     from onceward.hub.security import tokens  # noqa: PLC0415
 
     with _existing_database(config) as database, database.read() as tx:
-        found = tokens.listed(tx)
+        found = tokens.list_tokens(tx)
     if as_json:
         click.echo(json.dumps({"tokens": [_shown(one) for one in found]}))
         return

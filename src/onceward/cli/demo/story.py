@@ -28,7 +28,7 @@ _KEYED = "/pay"
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
+class StoryPrinter:
     """Prints the story: headings, what happens, and results."""
 
     heading: Callable[[str], None]
@@ -40,12 +40,12 @@ class Failed(Exception):
     """Something did not happen as the demo promises."""
 
 
-def tell(teller: Teller, then: Callable[[str], None] | None = None) -> None:
+def run_story(printer: StoryPrinter, at_end: Callable[[str], None] | None = None) -> None:
     """Run the demo in a temporary folder, which is removed at the end.
 
     Args:
-        teller: Prints the story.
-        then: Called at the end with the URL of the ledger, which has one more doubt then. The shop still runs.
+        printer: Prints the story.
+        at_end: Called at the end with the URL of the ledger, which has one more doubt then. The shop still runs.
 
     Raises:
         Failed: A result was not as promised.
@@ -53,80 +53,80 @@ def tell(teller: Teller, then: Callable[[str], None] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="onceward-demo-") as folder, running_bank() as (bank, address):
         ledger = _Ledger(Path(folder))
         with _Shop(address, ledger) as shop, _client(shop.url) as client:
-            _duplicate(teller, bank, client)
-            _crash(teller, bank, shop, client)
-            _doubt(teller, bank, shop, client, ledger)
-            teller.heading("The bank's journal")
+            _duplicate(printer, bank, client)
+            _crash(printer, bank, shop, client)
+            _doubt(printer, bank, shop, client, ledger)
+            printer.heading("The bank's journal")
             for charge, order in bank.charges.items():
-                teller.line(f"{charge}  {order}")
+                printer.line(f"{charge}  {order}")
             _require(list(bank.charges.values()) == ["order-1", "order-2", "order-3"], "one charge for each order")
-            teller.result("3 payments, 2 kills: 3 charges.")
-            if then is not None:
-                _one_more_doubt(teller, bank, shop, client)
-                then(ledger.url)
+            printer.result("3 payments, 2 kills: 3 charges.")
+            if at_end is not None:
+                _one_more_doubt(printer, bank, shop, client)
+                at_end(ledger.url)
 
 
-def _duplicate(teller: Teller, bank: Bank, client: httpx.Client) -> None:
-    teller.heading("1. A payment, sent twice")
+def _duplicate(printer: StoryPrinter, bank: Bank, client: httpx.Client) -> None:
+    printer.heading("1. A payment, sent twice")
     first = _pay(client, _KEYED, "order-1")
-    teller.line(f"POST /pay order-1, Idempotency-Key: pay-order-1   -> {_shown(first)}")
+    printer.line(f"POST /pay order-1, Idempotency-Key: pay-order-1   -> {_shown(first)}")
     again = _pay(client, _KEYED, "order-1")
-    teller.line(f"the same request again                            -> {_shown(again)}")
+    printer.line(f"the same request again                            -> {_shown(again)}")
     _require(first.content == again.content and _is_replay(again), "the recorded response")
-    teller.result(f"The second response is the recorded one. Charges for order-1: {len(bank.charges_of('order-1'))}")
+    printer.result(f"The second response is the recorded one. Charges for order-1: {len(bank.charges_of('order-1'))}")
 
 
-def _crash(teller: Teller, bank: Bank, shop: _Shop, client: httpx.Client) -> None:
-    teller.heading("2. The shop is killed while it charges the card")
+def _crash(printer: StoryPrinter, bank: Bank, shop: _Shop, client: httpx.Client) -> None:
+    printer.heading("2. The shop is killed while it charges the card")
     bank.pause("order-2")
-    teller.line("POST /pay order-2: the shop calls the bank, and the bank books the charge")
+    printer.line("POST /pay order-2: the shop calls the bank, and the bank books the charge")
     with _in_background(lambda: _pay(client, _KEYED, "order-2")) as finished:
         _require(bank.wait_until_booked("order-2"), "a booked charge")
-        teller.line(f"kill -9 {shop.pid}: the shop is gone before the bank has answered")
+        printer.line(f"kill -9 {shop.pid}: the shop is gone before the bank has answered")
         shop.kill()
         bank.resume("order-2")
-        teller.line("the client's transport retries with the same key; the shop starts again")
+        printer.line("the client's transport retries with the same key; the shop starts again")
         shop.start()
         answer = finished()
-    teller.line(f"the retry                                         -> {_shown(answer)}")
+    printer.line(f"the retry                                         -> {_shown(answer)}")
     charges = bank.charges_of("order-2")
     _require(answer.json()["charge"] in charges and len(charges) == 1, "one charge for order-2")
-    teller.result(f"The retry ran again with the same key at the bank. Charges for order-2: {len(charges)}")
+    printer.result(f"The retry ran again with the same key at the bank. Charges for order-2: {len(charges)}")
 
 
-def _doubt(teller: Teller, bank: Bank, shop: _Shop, client: httpx.Client, ledger: _Ledger) -> None:
-    teller.heading("3. The same, with a bank that has no idempotency keys")
+def _doubt(printer: StoryPrinter, bank: Bank, shop: _Shop, client: httpx.Client, ledger: _Ledger) -> None:
+    printer.heading("3. The same, with a bank that has no idempotency keys")
     bank.pause("order-3")
     with _in_background(lambda: _pay(client, UNKEYED, "order-3", retries=False)) as finished:
         _require(bank.wait_until_booked("order-3"), "a booked charge")
-        teller.line(f"POST {UNKEYED} order-3: the bank books the charge; kill -9 {shop.pid}")
+        printer.line(f"POST {UNKEYED} order-3: the bank books the charge; kill -9 {shop.pid}")
         shop.kill()
         bank.resume("order-3")
         shop.start()
         finished()
     refused = _pay(client, UNKEYED, "order-3")
-    teller.line(f"a retry                                           -> {_shown(refused)}")
+    printer.line(f"a retry                                           -> {_shown(refused)}")
     _require(refused.status_code == httpx.codes.CONFLICT, "a refusal")
     _require(len(bank.charges_of("order-3")) == 1, "no second charge")
-    teller.result("The shop cannot know whether the card was charged, so it does not charge it again: in doubt.")
+    printer.result("The shop cannot know whether the card was charged, so it does not charge it again: in doubt.")
     (claim,) = ledger.command("list", "--status", "in_doubt")["claims"]
     (charge,) = bank.charges_of("order-3")
-    teller.line(f"an operator asks the bank: the journal has {charge} for order-3")
+    printer.line(f"an operator asks the bank: the journal has {charge} for order-3")
     body = json.dumps({"order": "order-3", "charge": charge})
     version, reason = str(claim["version"]), f"{charge} is in the bank's journal"
-    teller.line(f"$ onceward claims resolve {claim['scope']} {claim['key']} --version {version} --committed \\")
-    teller.line(f"      --status 201 --header 'Content-Type: application/json' --body '{body}' \\")
-    teller.line(f'      --reason "{reason}" --ledger sqlite:///ledger.db --namespace onceward')
+    printer.line(f"$ onceward claims resolve {claim['scope']} {claim['key']} --version {version} --committed \\")
+    printer.line(f"      --status 201 --header 'Content-Type: application/json' --body '{body}' \\")
+    printer.line(f'      --reason "{reason}" --ledger sqlite:///ledger.db --namespace onceward')
     resolution = ("--committed", "--status", "201", "--body", body, "--header", "Content-Type: application/json")
     ledger.command("resolve", claim["scope"], claim["key"], "--version", version, *resolution, "--reason", reason)
     answer = _pay(client, UNKEYED, "order-3")
-    teller.line(f"the next retry                                    -> {_shown(answer)}")
+    printer.line(f"the next retry                                    -> {_shown(answer)}")
     _require(answer.json() == json.loads(body) and _is_replay(answer), "the operator's response")
-    teller.result(f"The client gets the result. Charges for order-3: {len(bank.charges_of('order-3'))}")
+    printer.result(f"The client gets the result. Charges for order-3: {len(bank.charges_of('order-3'))}")
 
 
-def _one_more_doubt(teller: Teller, bank: Bank, shop: _Shop, client: httpx.Client) -> None:
-    teller.heading("4. Your turn: one more doubt, in the console")
+def _one_more_doubt(printer: StoryPrinter, bank: Bank, shop: _Shop, client: httpx.Client) -> None:
+    printer.heading("4. Your turn: one more doubt, in the console")
     bank.pause("order-4")
     with _in_background(lambda: _pay(client, UNKEYED, "order-4", retries=False)) as finished:
         _require(bank.wait_until_booked("order-4"), "a booked charge")
@@ -137,12 +137,12 @@ def _one_more_doubt(teller: Teller, bank: Bank, shop: _Shop, client: httpx.Clien
     refused = _pay(client, UNKEYED, "order-4")
     _require(refused.status_code == httpx.codes.CONFLICT, "a refusal")
     (charge,) = bank.charges_of("order-4")
-    teller.line(f"a retry of order-4                                -> {_shown(refused)}")
-    teller.line(
+    printer.line(f"a retry of order-4                                -> {_shown(refused)}")
+    printer.line(
         f"the bank's journal has {charge} for order-4. Say so in the console, and then send the retry yourself:"
     )
-    teller.line(f"$ curl -i {shop.url}{UNKEYED} -H 'Idempotency-Key: pay-order-4' \\")
-    teller.line("      -H 'Content-Type: application/json' -d '{\"order\":\"order-4\"}'")
+    printer.line(f"$ curl -i {shop.url}{UNKEYED} -H 'Idempotency-Key: pay-order-4' \\")
+    printer.line("      -H 'Content-Type: application/json' -d '{\"order\":\"order-4\"}'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Commands on the data directly: the hub's functions on its database and files, whether or not it is running.
+"""Backends of the commands on data that is opened directly, whether or not the hub runs.
 
-Not here: the same commands against a running hub (`cli/remote/`).
+Not here: the commands (`cli/commands/`), and a running hub (`cli/remote/`).
 Start with `tasks.py`.
 """
 

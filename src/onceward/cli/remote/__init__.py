@@ -1,6 +1,6 @@
-"""Commands against a running hub, over HTTP.
+"""Backends of the commands on a running hub, over HTTP.
 
-Not here: the same commands on the data directly (`cli/local/`).
+Not here: the commands (`cli/commands/`), and data that is opened directly (`cli/local/`).
 Start with `hub.py`.
 """
 

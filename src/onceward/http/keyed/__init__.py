@@ -1,7 +1,7 @@
-"""A keyed request before its handler runs: the rules of its route, its principal, and its admission.
+"""A keyed request: the rules of its route, its principal, its admission, and the handler's view of it.
 
-Not here: reading the request (`http/request/`), and everything after the handler starts (`http/response/`).
-Start with `admission.py`.
+Not here: keys and bodies in general (`http/request/`), and recorded responses (`http/response/`).
+Start with `admission.py`; `asgi_request.py` reads the headers and the body before the key is claimed.
 """
 
 from onceward.http.keyed.admission import Admission

@@ -1,4 +1,4 @@
-"""The request: its key headers, and its body, which is hashed while it is read and then passed to the handler.
+"""The request: its key, from headers or another source, and its body, which is hashed while it is read.
 
 Not here: whether the request may run (`http/keyed/`).
 Start with `buffered_body.py`.

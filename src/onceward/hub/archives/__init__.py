@@ -1,4 +1,6 @@
 """Inspection of uploaded archives without unpacking them: their contents, and whether unpacking would do harm.
+
+Not here: storing them (`hub/blobs/`), and their media type (`hub/media/`).
 Start with `inspection.py`.
 
 Zip, tar, gz and tar.gz are recognized by their bytes, not by their names, so a docx or a jar is inspected as a zip.

@@ -47,6 +47,7 @@ from onceward.hub.backup.manifest import (
     write_manifest,
 )
 from onceward.hub.blobs import BlobStore
+from onceward.hub.blobs.folder import FolderBlobs
 from onceward.hub.blobs.open import open_blobs
 from onceward.hub.config.config import Config
 from onceward.hub.db.timestamps import time_text
@@ -63,14 +64,15 @@ _ROUNDS_MAX = 10
 _PAGES_PER_STEP = 2048
 # How long the backup waits for a lock of SQLite, which a running hub holds only while it opens or recovers a file.
 _BUSY_SECONDS = 30.0
-_LOCAL = "local_cas"
 
 _NAMED_BY_BLOBS = "SELECT blob_key, sha256, size_bytes, storage_backend FROM blobs"
-_NAMED_BY_ARTIFACTS = f"SELECT blob_key, blob_sha256, 0, '{_LOCAL}' FROM artifacts WHERE blob_key IS NOT NULL"  # noqa: S608  # a constant
+_NAMED_BY_ARTIFACTS = (
+    f"SELECT blob_key, blob_sha256, 0, '{FolderBlobs.backend}' FROM artifacts WHERE blob_key IS NOT NULL"  # noqa: S608  # a constant
+)
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _BlobRow:
     """A blob that a row names. `size` is 0 if the row does not have it."""
 
     key: str
@@ -105,7 +107,7 @@ def back_up(config: Config, folder: Path, progress: Progress = lambda _done, _to
     if not is_empty_or_missing(folder):
         raise AlreadyThere(f"{str(folder)!r} is not empty; a backup needs a new or empty folder")
     blobs = open_blobs(config.blobs_url)
-    with _made(folder), _failures():
+    with _new_folder(folder), _failures():
         return _Backup(folder, database, ledger, blobs, progress).run()
 
 
@@ -124,7 +126,7 @@ def _only_local(what: str, url: str) -> str:
 
 
 @contextlib.contextmanager
-def _made(folder: Path) -> Iterator[None]:
+def _new_folder(folder: Path) -> Iterator[None]:
     """Create the folder, and remove what was written if the block raises."""
     is_new = not folder.exists()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -168,34 +170,36 @@ class _Backup:
     def run(self) -> Manifest:
         (self._folder / BLOBS).mkdir(mode=0o700)
         with (
-            contextlib.closing(_connected(self._database)) as rows,
-            contextlib.closing(_connected(self._ledger)) as claims,
+            contextlib.closing(_connect(self._database)) as database,
+            contextlib.closing(_connect(self._ledger)) as ledger,
         ):
-            self._copy_in_rounds(rows)
+            self._copy_in_rounds(database)
             with self._blobs.lock_shared():
-                _begin_read(claims)
-                _begin_read(rows)
+                _begin_read(ledger)
+                _begin_read(database)
                 fixed_at = datetime.datetime.now(datetime.UTC)
-                named = _named(rows)
-                self._copy(named)
-            self._drop_unnamed(named)
-            ledger = self._copy_file(claims, LEDGER)
-            database = self._copy_file(rows, DATABASE)
+                rows = _blob_rows(database)
+                self._copy(rows)
+            self._drop_unnamed(rows)
+            copied_ledger = self._copy_file(ledger, LEDGER)
+            copied_database = self._copy_file(database, DATABASE)
         sync_tree(self._folder)
         keys = sorted(self._copied)
         blobs = CopiedBlobs(len(keys), sum(self._copied.values()), keys_digest(keys))
         damaged = tuple(sorted(self._damaged))
-        manifest = Manifest(FORMAT, version("onceward"), time_text(fixed_at), database, ledger, blobs, damaged)
+        manifest = Manifest(
+            FORMAT, version("onceward"), time_text(fixed_at), copied_database, copied_ledger, blobs, damaged
+        )
         write_manifest(self._folder, manifest)
         return manifest
 
-    def _copy_in_rounds(self, rows: sqlite3.Connection) -> None:
+    def _copy_in_rounds(self, database: sqlite3.Connection) -> None:
         for _ in range(_ROUNDS_MAX):
-            named = [one for one in _named(rows) if one.key not in self._copied and one.key not in self._damaged]
-            left = sum(one.size for one in named)
+            rows = [one for one in _blob_rows(database) if one.key not in self._copied and one.key not in self._damaged]
+            left = sum(one.size for one in rows)
             self._total = max(self._total, self._done + left)
             self._require_room(left)
-            self._copy(named)
+            self._copy(rows)
             if left <= _LOCKED_BYTES_MAX:
                 break
         # Those that gc deleted in the meantime were not damaged. Step 2 looks at the others again.
@@ -210,11 +214,11 @@ class _Backup:
                 " another disk"
             )
 
-    def _copy(self, named: list[_Named]) -> None:
-        for one in named:
+    def _copy(self, rows: list[_BlobRow]) -> None:
+        for one in rows:
             if one.key in self._copied or one.key in self._damaged:
                 continue
-            if one.backend != _LOCAL:
+            if one.backend != FolderBlobs.backend:
                 self._damaged[one.key] = f"stored in {one.backend}"
                 continue
             try:
@@ -222,7 +226,7 @@ class _Backup:
             except OncewardError as error:
                 self._damaged[one.key] = str(error)
 
-    def _copy_blob(self, one: _Named) -> int:
+    def _copy_blob(self, one: _BlobRow) -> int:
         pieces = self._blobs.read(one.key)
         target = self._folder / BLOBS / one.key
         make_parents(self._folder, target)
@@ -242,9 +246,9 @@ class _Backup:
             raise
         return size
 
-    def _drop_unnamed(self, named: list[_Named]) -> None:
+    def _drop_unnamed(self, rows: list[_BlobRow]) -> None:
         """Remove copies of blobs whose rows were deleted between step 1 and step 2."""
-        for key in self._copied.keys() - {one.key for one in named}:
+        for key in self._copied.keys() - {one.key for one in rows}:
             (self._folder / BLOBS / key).unlink()
             del self._copied[key]
 
@@ -259,10 +263,10 @@ class _Backup:
             self._done = before
             self._add((pages - left) * page_bytes)
 
-        with contextlib.closing(_connected(target)) as copy:
+        with contextlib.closing(_connect(target)) as copy:
             copy.execute("PRAGMA synchronous = OFF")  # synced below
             source.backup(copy, pages=_PAGES_PER_STEP, progress=add)
-        with contextlib.closing(_connected(target)) as copy:
+        with contextlib.closing(_connect(target)) as copy:
             # The source is in WAL mode. A backup must be one file.
             copy.execute("PRAGMA journal_mode = DELETE")
             if (found := copy.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
@@ -278,12 +282,12 @@ class _Backup:
         self._progress(self._done, self._total)
 
 
-def _require_match(one: _Named, sha256: str) -> None:
+def _require_match(one: _BlobRow, sha256: str) -> None:
     if sha256 != one.sha256:
         raise StoreUnavailable(f"the blob {one.key} is damaged")
 
 
-def _connected(file: Path) -> sqlite3.Connection:
+def _connect(file: Path) -> sqlite3.Connection:
     """Open an existing file. Not read-only: SQLite must be able to create the index of the WAL."""
     try:
         return sqlite3.connect(
@@ -299,14 +303,14 @@ def _begin_read(connection: sqlite3.Connection) -> None:
     connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
-def _named(rows: sqlite3.Connection) -> list[_Named]:
+def _blob_rows(database: sqlite3.Connection) -> list[_BlobRow]:
     """Return the blobs that rows name, each key once."""
-    tables = _tables(rows)
+    tables = _tables(database)
     found = [
-        _Named(*row)
+        _BlobRow(*row)
         for table, statement in (("artifacts", _NAMED_BY_ARTIFACTS), ("blobs", _NAMED_BY_BLOBS))
         if table in tables
-        for row in rows.execute(statement)
+        for row in database.execute(statement)
     ]
     return list({one.key: one for one in found}.values())
 

@@ -73,7 +73,7 @@ def restore(folder: Path, config: Config, progress: Progress = lambda _done, _to
         raise AlreadyThere(f"the data folder {str(target)!r} is not empty; restore into a new or empty folder")
     with _made(target) as inner:
         _Restore(folder, inner, manifest, progress).run()
-        _continue(inner, manifest)
+        _renew_epoch_and_versions(inner, manifest)
         sync_tree(inner)
         for name in (BLOBS, manifest.ledger.name, manifest.database.name):
             (inner / name).rename(target / name)
@@ -166,7 +166,7 @@ def _keys(blobs: Path) -> Iterator[str]:
             yield str((Path(place) / name).relative_to(blobs))
 
 
-def _continue(inner: Path, manifest: Manifest) -> None:
+def _renew_epoch_and_versions(inner: Path, manifest: Manifest) -> None:
     """Start a new epoch of the event log, and skip versions that the ledger may have given out since the backup."""
     try:
         if "event_log" in manifest.database.tables:

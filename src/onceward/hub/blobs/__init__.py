@@ -1,4 +1,7 @@
-"""Blob stores: bytes in a folder or in S3, behind one small protocol. Start with the order below, then `folder.py`.
+"""Blob stores: bytes in a folder or in S3, behind one small protocol.
+
+Not here: the rows that name them (`hub/tasks/`).
+Start with the order below, then `folder.py`.
 
 A blob is named by the sha256 of its bytes. The bytes first go into a temporary file, which hashes them as they are
 written. A blob becomes visible as a whole or not at all. This package knows nothing of tasks, rows or databases. A
@@ -29,7 +32,7 @@ from onceward.errors import InvalidInput, NotFound
 if TYPE_CHECKING:
     from onceward.hub.blobs.temp_file import Swept, TempFile
 
-__all__ = ["open", "temp_file"]
+__all__ = ["folder", "open", "temp_file"]
 
 # The largest piece of a blob that a reader gets at a time.
 CHUNK_BYTES = 256 * 1024

@@ -1,4 +1,7 @@
-"""A client for the hub. It needs httpx, but not the packages of the extra `hub`. Start with `hub.py`.
+"""A client for the hub. It needs httpx, but not the packages of the extra `hub`.
+
+Not here: retries of any HTTP request (`http/client/`).
+Start with `hub.py`.
 
 async with Hub("http://127.0.0.1:8787", token="…") as hub:
     made = await hub.create_topic("Release 2.0")

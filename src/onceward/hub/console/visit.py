@@ -25,7 +25,7 @@ from onceward.hub.console.rendering import render
 from onceward.hub.console.visitors import Visitor, anonymous_visitor, set_cookies
 from onceward.hub.security.scopes import SAFE_METHODS
 from onceward.hub.web.problems import response_to
-from onceward.hub.web.upload import AttachmentUpload, Upload, received_attachment
+from onceward.hub.web.upload import AttachmentUpload, Upload, receive_attachment
 from onceward.store.failure_log import report
 
 if TYPE_CHECKING:
@@ -237,9 +237,7 @@ async def _response(
         # The scope before any byte of the body, and the token of the form before any byte of the file.
         if not visit.may_act:
             raise _may_not_act(section)
-        async with received_attachment(
-            request, visit.hub, visitor.principal.name, visit.require_form_token
-        ) as received:
+        async with receive_attachment(request, visit.hub, visitor.principal.name, visit.require_form_token) as received:
             return await attach(visit, received)
     if post is None:
         raise HTTPException(405, "This page has no form.", {"allow": "GET, HEAD"})

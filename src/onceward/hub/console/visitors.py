@@ -77,7 +77,7 @@ class HubVisitors:
         session = await find_session(self._database, session_id) if session_id else None
         if session is not None:
             return Visitor(Principal(session.name, session.scopes, session.token_id), session_id, session_id)
-        if (await tokens.lookup_now(self._database, "")).token_required or not is_local_client(request.scope):
+        if (await tokens.lookup_async(self._database, "")).token_required or not is_local_client(request.scope):
             return None
         return Visitor(LOCAL, form_secret(request))
 

@@ -1,4 +1,4 @@
-"""Database of the hub: tables, migrations, and the two ways to open a transaction.
+"""Database of the hub: tables, migrations, transactions, the writer that shares them, and lookups without one.
 
 Not here: the ledger's stores (`store/`), which have their own connections and files.
 Start with `engine.py`.

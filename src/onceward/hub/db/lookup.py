@@ -1,7 +1,8 @@
 """Lookups: single indexed reads, which take no lock and no transaction.
 
 On SQLite a lookup runs on the event loop itself: a read in WAL mode never waits for writers, and takes less time than a
-switch to a thread. Its connections are outside SQLAlchemy's pool, whose checkout takes longer than a small query. On PostgreSQL a thread answers all lookups that were asked meanwhile with one statement of each kind.
+switch to a thread. Its connections are outside SQLAlchemy's pool, whose checkout takes longer than a small query. On
+PostgreSQL a thread answers all lookups that were asked meanwhile with one statement of each kind.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def problem(check: str, detail: str, advice: str, **data: Any) -> CheckResult:
     return CheckResult(check, Level.PROBLEM, detail, advice, data)
 
 
-def guarded(check: str, advice: str, run: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]:
+def errors_as_problems(check: str, advice: str, run: Callable[[], Iterable[CheckResult]]) -> Iterator[CheckResult]:
     """Yield the results of a check. An error of a store or of the system is a problem, with this advice."""
     try:
         yield from run()

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
 from onceward.hub.config.config import Config
-from onceward.hub.doctor.check_result import CheckResult, guarded, ok
+from onceward.hub.doctor.check_result import CheckResult, errors_as_problems, ok
 from onceward.hub.doctor.database import database_checks
 from onceward.hub.doctor.ledger import ledger_checks
 from onceward.hub.doctor.machine import blobs_checks, data_folder_checks, descriptor_checks, disk_space_checks
-from onceward.hub.doctor.retention import retention
+from onceward.hub.doctor.retention import retention_checks
 from onceward.hub.doctor.server import START
 
 
-def check_up(config: Config, clock: Callable[[], float] = time.time) -> Iterator[CheckResult]:
+def check_hub_data(config: Config, clock: Callable[[], float] = time.time) -> Iterator[CheckResult]:
     """Check the data of a hub and this machine.
 
     Args:
@@ -27,12 +27,14 @@ def check_up(config: Config, clock: Callable[[], float] = time.time) -> Iterator
         One result for each check.
     """
     yield ok("version", f"onceward {version('onceward')}, SQLite {sqlite3.sqlite_version}")
-    yield from guarded("data-folder", "check the folder and its permissions", lambda: data_folder_checks(config))
-    yield from guarded("database", START, lambda: database_checks(config, clock))
-    yield from guarded("ledger", START, lambda: ledger_checks(config, clock))
-    yield from guarded(
+    yield from errors_as_problems(
+        "data-folder", "check the folder and its permissions", lambda: data_folder_checks(config)
+    )
+    yield from errors_as_problems("database", START, lambda: database_checks(config, clock))
+    yield from errors_as_problems("ledger", START, lambda: ledger_checks(config, clock))
+    yield from errors_as_problems(
         "blobs", "correct hub.blobs, or the permissions of the folder or bucket", lambda: blobs_checks(config)
     )
-    yield from guarded("disk-space", "free some space", lambda: disk_space_checks(config))
+    yield from errors_as_problems("disk-space", "free some space", lambda: disk_space_checks(config))
     yield from descriptor_checks(config)
-    yield from retention(config.retain_seconds, config.turns.api_ttl_seconds)
+    yield from retention_checks(config.retain_seconds, config.turns.api_ttl_seconds)

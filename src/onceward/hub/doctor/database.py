@@ -13,8 +13,8 @@ from onceward.hub.db.engine import Database, open_database
 from onceward.hub.db.migrate import migration_of
 from onceward.hub.db.migrations import HEAD
 from onceward.hub.db.tables import metadata_on
-from onceward.hub.doctor.check_result import CheckResult, guarded, ok, problem, warning
-from onceward.hub.doctor.server import START, file_durability, file_of, owner_url, postgres_durability, skew
+from onceward.hub.doctor.check_result import CheckResult, errors_as_problems, ok, problem, warning
+from onceward.hub.doctor.server import START, clock_check, file_durability, file_of, owner_url, postgres_durability
 from onceward.hub.doctor.usage import usage_checks
 from onceward.hub.ingest.entries.schema import test_mode
 from onceward.hub.security.hosts import is_loopback
@@ -38,9 +38,9 @@ def database_checks(config: Config, clock: Callable[[], float]) -> Iterator[Chec
         yield _migration(found)
         if not database.is_sqlite:
             yield from _privileges(database, config)
-            yield from guarded("connections", START, lambda: _connections(database, config))
+            yield from errors_as_problems("connections", START, lambda: _connections(database, config))
             with database.read() as tx:
-                yield skew(
+                yield clock_check(
                     "database-clock",
                     float(tx.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one()),
                     clock,
@@ -48,12 +48,12 @@ def database_checks(config: Config, clock: Callable[[], float]) -> Iterator[Chec
         durability = (
             file_durability("durability", file) if file is not None else postgres_durability("durability", database)
         )
-        yield from guarded("durability", START, lambda: durability)
+        yield from errors_as_problems("durability", START, lambda: durability)
         if found == HEAD:
-            yield from guarded("tokens", START, lambda: _tokens(config, database))
-            yield from guarded("test-mode", START, lambda: _test_mode(database))
+            yield from errors_as_problems("tokens", START, lambda: _tokens(config, database))
+            yield from errors_as_problems("test-mode", START, lambda: _test_mode(database))
             most = config.attachments.max_bytes_per_principal
-            yield from guarded("stored-bytes", START, lambda: usage_checks(database, most))
+            yield from errors_as_problems("stored-bytes", START, lambda: usage_checks(database, most))
 
 
 def _migration(found: str) -> CheckResult:

@@ -16,7 +16,7 @@ from onceward.hub.config.config import Config
 from onceward.hub.config.setting import without_password
 from onceward.hub.db.engine import open_database
 from onceward.hub.doctor.check_result import CheckResult, ok, problem, warning
-from onceward.hub.doctor.server import file_durability, file_of, owner_url, postgres_durability, skew
+from onceward.hub.doctor.server import clock_check, file_durability, file_of, owner_url, postgres_durability
 from onceward.store import PAGE_MAX, SCHEMA_VERSION, Schema, Store
 from onceward.store.open import open_store
 from onceward.store.postgres.roles import MISSING
@@ -57,7 +57,7 @@ def ledger_checks(config: Config, clock: Callable[[], float]) -> Iterator[CheckR
         now = store.read([]).now / 1_000_000
         yield ok("ledger", f"{without_password(url)} is reachable")
         if file is None:
-            yield skew("ledger-clock", now, clock)
+            yield clock_check("ledger-clock", now, clock)
         yield from _claims(store, now)
 
 
@@ -122,8 +122,8 @@ def _claims(store: Store, now: float) -> Iterator[CheckResult]:
         claims = "1 claim is" if len(doubts) == 1 else f"{len(doubts)} claims are"
         detail = f"{claims} in doubt, the oldest since {age / 3600:.1f} hours"
         advice = "onceward claims list --status in_doubt --oldest, then onceward claims resolve"
-        found = problem if age > DOUBT_SECONDS_MAX else warning
-        yield found("doubts", detail, advice, count=len(doubts), oldest_seconds=age)
+        result = problem if age > DOUBT_SECONDS_MAX else warning
+        yield result("doubts", detail, advice, count=len(doubts), oldest_seconds=age)
     else:
         yield ok("doubts", "no claim is in doubt", count=0)
     lapsed = store.lapsed(PAGE_MAX)

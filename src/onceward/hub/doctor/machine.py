@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from onceward.hub.blobs import BlobStore
+from onceward.hub.blobs.folder import FolderBlobs
 from onceward.hub.blobs.open import open_blobs
 from onceward.hub.config.config import Config
 from onceward.hub.config.data_folder import is_readable_by_others
@@ -22,7 +23,6 @@ _MIB = 1024 * 1024
 _FREE_BYTES_MIN, _FREE_BYTES_WARNING = 100 * _MIB, 1024 * _MIB
 # A thousand connections (the default limit is the smaller of this and three quarters) plus files and databases.
 _DESCRIPTORS_MIN = 1024
-_FOLDER = "local_cas"
 _PROBE_BYTES = b"onceward doctor"
 
 
@@ -65,7 +65,7 @@ def _probe(blobs: BlobStore) -> None:
     with blobs.temp_file() as file:
         file.write(_PROBE_BYTES)
         file.finish()
-        if blobs.backend == _FOLDER:
+        if blobs.backend == FolderBlobs.backend:
             return
         key = blobs.put(file, "onceward-doctor")
         try:

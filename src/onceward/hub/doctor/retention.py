@@ -103,34 +103,39 @@ OTHER_CALLERS = (
 )
 
 
-def retention(kept: float, chat: float) -> Iterator[CheckResult]:
+def retention_checks(key_seconds: float, chat_key_seconds: float) -> Iterator[CheckResult]:
     """Check the retention of request keys and of chat keys, both in seconds."""
     table = [
         {
             "caller": one.name,
             "retries_for_seconds": one.seconds,
-            "is_covered": kept >= one.seconds,
+            "is_covered": key_seconds >= one.seconds,
             "reason": one.reason,
             "source": one.source,
         }
         for one in OTHER_CALLERS
     ]
-    shorter = [f"{one.name} ({_span(one.seconds)})" for one in OTHER_CALLERS if kept < one.seconds]
+    shorter = [f"{one.name} ({_span(one.seconds)})" for one in OTHER_CALLERS if key_seconds < one.seconds]
     longer = f"; these retry for longer: {', '.join(shorter)}" if shorter else ""
     advice = "set idempotency.default_ttl_hours to more than the longest retry of your callers"
-    if kept < DEADLINE_SECONDS:
-        detail = f"outcomes are kept for {_span(kept)}, and the Onceward client retries for {_span(DEADLINE_SECONDS)}"
+    if key_seconds < DEADLINE_SECONDS:
+        detail = (
+            f"outcomes are kept for {_span(key_seconds)}, and the Onceward client retries for {_span(DEADLINE_SECONDS)}"
+        )
         yield problem("retention", f"{detail}, so that a retry can run again", advice, callers=table)
-    elif kept < DEADLINE_SECONDS_MAX:
+    elif key_seconds < DEADLINE_SECONDS_MAX:
         most = f"a client may be set to retry for {_span(DEADLINE_SECONDS_MAX)}"
-        yield warning("retention", f"outcomes are kept for {_span(kept)}, and {most}", advice, callers=table)
+        yield warning("retention", f"outcomes are kept for {_span(key_seconds)}, and {most}", advice, callers=table)
     else:
-        yield ok("retention", f"outcomes are kept for {_span(kept)}{longer}", callers=table)
-    if chat < DEADLINE_SECONDS:
-        detail = f"the key of a chat message is kept for {_span(chat)}, and clients retry for {_span(DEADLINE_SECONDS)}"
+        yield ok("retention", f"outcomes are kept for {_span(key_seconds)}{longer}", callers=table)
+    if chat_key_seconds < DEADLINE_SECONDS:
+        detail = (
+            f"the key of a chat message is kept for {_span(chat_key_seconds)},"
+            f" and clients retry for {_span(DEADLINE_SECONDS)}"
+        )
         yield problem("chat-retention", detail, f"set turns.api_ttl_seconds to at least {DEADLINE_SECONDS:g}")
     else:
-        yield ok("chat-retention", f"the key of a chat message is kept for {_span(chat)} after its turn")
+        yield ok("chat-retention", f"the key of a chat message is kept for {_span(chat_key_seconds)} after its turn")
 
 
 def _span(seconds: float) -> str:

@@ -15,10 +15,10 @@ import httpx
 from onceward.errors import Forbidden, OncewardError, Unauthorized
 from onceward.hub.client import BlockingHub, responses
 from onceward.hub.client.connection import HubOptions, certificates_in
-from onceward.hub.doctor.check_result import CheckResult, guarded, ok, problem, warning
+from onceward.hub.doctor.check_result import CheckResult, errors_as_problems, ok, problem, warning
 from onceward.hub.doctor.ledger import DOUBT_SECONDS_MAX
-from onceward.hub.doctor.retention import retention
-from onceward.hub.doctor.server import skew
+from onceward.hub.doctor.retention import retention_checks
+from onceward.hub.doctor.server import clock_check
 from onceward.hub.doctor.usage import quota_check
 from onceward.hub.security.hosts import is_loopback
 
@@ -64,10 +64,10 @@ def check_hub(
             return
         yield ok("hub", f"{url} responds")
         if "date" in answer.headers:
-            yield from _reached("hub-clock", lambda: _clock(answer, clock))
-        yield from _reached("version", lambda: _version(client, token))
-        yield from _reached("tokens", lambda: _tokens(client, url))
-        yield from guarded("stores", "see the log of the hub", lambda: _stores(hub))
+            yield from _response_errors_as_problems("hub-clock", lambda: _clock(answer, clock))
+        yield from _response_errors_as_problems("version", lambda: _version(client, token))
+        yield from _response_errors_as_problems("tokens", lambda: _tokens(client, url))
+        yield from errors_as_problems("stores", "see the log of the hub", lambda: _stores(hub))
         yield from _as_admin("doubts", lambda: _doubts(hub, clock))
         yield from _as_admin("test-mode", lambda: _test_mode(hub))
         yield from _as_admin("quota", lambda: _quota(hub))
@@ -82,7 +82,7 @@ def _is_alive(answer: httpx.Response) -> bool:
         return False
 
 
-def _reached(check: str, run: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
+def _response_errors_as_problems(check: str, run: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
     """Yield the results of a check. No response, or one that cannot be read, is a problem."""
     try:
         yield from run()
@@ -94,10 +94,10 @@ def _reached(check: str, run: Callable[[], Iterator[CheckResult]]) -> Iterator[C
 
 def _clock(answer: httpx.Response, clock: Callable[[], float]) -> Iterator[CheckResult]:
     try:
-        there = parsedate_to_datetime(answer.headers["date"]).timestamp() + _ROUNDING_SECONDS
+        server_seconds = parsedate_to_datetime(answer.headers["date"]).timestamp() + _ROUNDING_SECONDS
     except (ValueError, OverflowError):
         return
-    yield skew("hub-clock", there, clock)
+    yield clock_check("hub-clock", server_seconds, clock)
 
 
 def _advice(error: Exception) -> str:
@@ -166,8 +166,8 @@ def _doubts(hub: BlockingHub, clock: Callable[[], float]) -> Iterator[CheckResul
     age = clock() - datetime.fromisoformat(page.claims[0].claimed_at).timestamp()
     count = len(page.claims)
     claims = "1 claim is" if count == 1 else f"{'at least ' if page.has_more else ''}{count} claims are"
-    found = problem if age > DOUBT_SECONDS_MAX else warning
-    yield found(
+    result = problem if age > DOUBT_SECONDS_MAX else warning
+    yield result(
         "doubts",
         f"{claims} in doubt, the oldest since {age / 3600:.1f} hours",
         "onceward claims list --status in_doubt --oldest, then onceward claims resolve",
@@ -189,5 +189,5 @@ def _quota(hub: BlockingHub) -> Iterator[CheckResult]:
 
 def _retention(hub: BlockingHub) -> Iterator[CheckResult]:
     settings = hub.settings()
-    kept = float(settings["idempotency"]["default_ttl_hours"]["value"]) * 3600
-    yield from retention(kept, float(settings["turns"]["api_ttl_seconds"]["value"]))
+    retain_seconds = float(settings["idempotency"]["default_ttl_hours"]["value"]) * 3600
+    yield from retention_checks(retain_seconds, float(settings["turns"]["api_ttl_seconds"]["value"]))

@@ -39,9 +39,9 @@ def postgres_durability(check: str, database: Database) -> Iterator[CheckResult]
         yield ok(check, "fsync and full_page_writes are on, and every session uses synchronous_commit = on")
 
 
-def skew(check: str, there: float, clock: Callable[[], float]) -> CheckResult:
+def clock_check(check: str, server_seconds: float, clock: Callable[[], float]) -> CheckResult:
     """Compare the clock of a server with this machine's, both in seconds since 1970."""
-    skew = there - clock()
+    skew = server_seconds - clock()
     detail = f"its clock is {abs(skew):.1f} seconds {'ahead of' if skew > 0 else 'behind'} this machine's"
     advice = "synchronize both clocks (NTP)"
     if abs(skew) >= _SKEW_SECONDS_MAX:

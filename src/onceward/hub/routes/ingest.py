@@ -305,7 +305,7 @@ async def _insert_one(request: Request, body: Payload, is_large: bool) -> Respon
         done = result_without_write(found, sent.drafts[0])
     if done is None:
         (done,) = await _written(request, sent, database.writer.add(INSERT, sent))
-    http_counts().entries((done.action,))
+    http_counts().count_entries((done.action,))
     shown = await _computed(request, is_large, alone(done).text)
     return _text(f'{shown[:-1]},"schema":"{sent.schema.name}"}}')
 
@@ -322,7 +322,7 @@ async def _insert_batch(request: Request, body: dict[str, Json]) -> Response:
 
     sent = await _computed(request, True, validated)
     done = await _written(request, sent, hub.database.writer.append(lambda tx: insert_steps(tx, sent), _ORDER))
-    http_counts().entries(one.action for one in done)
+    http_counts().count_entries(one.action for one in done)
     shown = await _computed(request, True, lambda: ",".join([one.text() for one in done]))
     return _text(f'{{"results":[{shown}],"schema":"{schema.name}"}}')
 

@@ -22,7 +22,7 @@ from onceward.hub.web.download import content_response
 from onceward.hub.web.json_body import StrictRoute, parse
 from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown, paged
 from onceward.hub.web.task_bodies import UPLOAD, LabelsSent, LinkSent, TaskSent
-from onceward.hub.web.upload import Upload, received_attachment
+from onceward.hub.web.upload import Upload, receive_attachment
 
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["tasks"])
 
@@ -120,7 +120,7 @@ async def delete_task(task_id: TaskId, request: Request) -> Response:
 )
 async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     """Send multipart/form-data with the file in the field `content`. Other fields may come before or after it."""
-    async with received_attachment(request, hub_of(request), principal_of(request.scope)) as received:
+    async with receive_attachment(request, hub_of(request), principal_of(request.scope)) as received:
         new, rules = _described(received.upload), _rules(received.upload, request, received.hub.upload_rules)
         added = await received.attach(task_id, new, rules, request_key_of(request))
     return _json(added.attachment.shown(), 201)

@@ -4,4 +4,4 @@ Not here: limits on connections (`hub/server/`).
 Start with `auth.py`.
 """
 
-__all__ = ["auth", "client_address", "hosts", "last_uses", "revocation", "scopes", "streams", "tokens"]
+__all__ = ["auth", "client_address", "hosts", "revocation", "scopes", "streams", "tokens"]

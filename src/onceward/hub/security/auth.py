@@ -10,23 +10,27 @@ its client likes, so its token is looked up periodically.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from onceward.errors import StoreUnavailable
+from onceward.core.log_event import log_event
+from onceward.errors import StoreClosed, StoreUnavailable
 from onceward.http import problem
 from onceward.http.asgi_types import App, Message, Receive, Send
 from onceward.http.problem import Response
 from onceward.hub.db.engine import Database
+from onceward.hub.db.timestamps import now_text
 from onceward.hub.security import tokens
 from onceward.hub.security.client_address import is_local_client
-from onceward.hub.security.last_uses import LastUses
 from onceward.hub.security.scopes import Needed, part_of, scope_needed, scopes_in, scopes_of, sufficient_scopes
 from onceward.hub.security.tokens import TokenLookup
 from onceward.hub.web.problems import refuse, store_failed
+
+logger = logging.getLogger("onceward.hub")
 
 SUBPROTOCOL = "onceward"
 _BEARER_SUBPROTOCOL = "onceward.bearer."
@@ -39,6 +43,9 @@ _NOT_LOCAL = (
     "Without tokens, this hub accepts requests only from its own machine, and not through a proxy."
     " Create a token: onceward token create NAME --scope read"
 )
+# The length of a timestamp up to its hour, as in `2026-11-16T03`.
+_HOUR_CHARACTERS = 13
+_REST_OF_HOUR = ":00:00.000000Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,7 @@ async def authenticate(
     """
     token_text = credentials.token_text
     try:
-        lookup = await tokens.lookup_now(database, token_text or "")
+        lookup = await tokens.lookup_async(database, token_text or "")
     except StoreUnavailable as error:
         return store_failed(error)
     if last_uses is not None and lookup.token is not None:
@@ -161,6 +168,36 @@ def sent_token(scope: Any) -> str | None:
         return offered[0].removeprefix(_BEARER_SUBPROTOCOL) if SUBPROTOCOL in scope["subprotocols"] else ""
     scheme, _, text = headers[0].decode("latin-1").partition(" ")
     return text.strip() if scheme.lower() == "bearer" else ""
+
+
+class LastUses:
+    """The time of each token's last use, to the hour. No request waits for its write.
+
+    A process writes at most once per token and hour. A failed write is not repeated within the hour.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # The hour that was written last, by token id.
+        self._written: dict[str, str] = {}
+
+    def record(self, token: tokens.Token) -> None:
+        """Record that a token was used now, unless this hour is already recorded."""
+        hour = now_text()[:_HOUR_CHARACTERS]
+        if (token.last_used_at or "")[:_HOUR_CHARACTERS] >= hour or self._written.get(token.token_id) == hour:
+            return
+        self._written[token.token_id] = hour
+        try:
+            self._database.writer.post(
+                lambda tx: tokens.set_last_use(tx, token.token_id, hour + _REST_OF_HOUR), _log_failure
+            )
+        except StoreClosed:
+            # The hub stops. The next use records it.
+            return
+
+
+def _log_failure(error: BaseException) -> None:
+    log_event(logger.warning, "last_use_not_recorded", reason=str(error))
 
 
 class AuthMiddleware:

@@ -23,7 +23,7 @@ from onceward.hub.security.scopes import SAFE_METHODS
 from onceward.hub.web.problems import refuse
 
 # Response headers that a page of an allowed origin may read.
-SHOWN_HEADERS = ("Idempotent-Replayed", "Retry-After", "X-Request-ID", "ETag", "Location")
+EXPOSED_HEADERS = ("Idempotent-Replayed", "Retry-After", "X-Request-ID", "ETag", "Location")
 
 _WILDCARDS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared, not bound to
 _DEFAULT_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
@@ -90,7 +90,7 @@ def is_loopback(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class HostRules:
     """Allowed hosts and origins, parsed once."""
 
     hosts: frozenset[HostPort]
@@ -132,13 +132,13 @@ def origin_of(text: str) -> tuple[str, HostPort] | None:
     return None if found is None or host is None else (found[1], host.at(found[1]))
 
 
-def rules_of(allowed_hosts: Iterable[str], allowed_origins: Iterable[str], bound: str) -> Rules:
+def rules_of(allowed_hosts: Iterable[str], allowed_origins: Iterable[str], bound: str) -> HostRules:
     """Parse the rules: `*.example.com` allows every name under it, and a name without a port allows every port."""
     allowed = tuple(allowed_hosts)
     plain = [host_port_of(text) for text in allowed if not text.startswith("*.")]
     under = [host_port_of(text[2:]) for text in allowed if text.startswith("*.")]
     own = None if bound in _WILDCARDS else host_port_of(f"[{bound}]" if ":" in bound else bound)
-    return Rules(
+    return HostRules(
         hosts=frozenset(host for host in (*plain, own) if host is not None),
         suffixes=frozenset(HostPort(f".{host.name}", host.port) for host in under if host is not None),
         origins=frozenset(origin for text in allowed_origins if (origin := origin_of(text)) is not None),
@@ -167,7 +167,7 @@ class HostsMiddleware:
         self._own_address = "any IP address" if self._rules.any_address else "the address it listens on"
         if origins:
             self.app = CORSMiddleware(
-                app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=SHOWN_HEADERS
+                app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED_HEADERS
             )
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:

@@ -24,7 +24,7 @@ _REFUSALS = frozenset({401, 403})
 logger = logging.getLogger("onceward.hub")
 
 
-async def watch(feed: Feed, streams: OpenStreams, database: Database) -> None:
+async def end_revoked_streams(feed: Feed, streams: OpenStreams, database: Database) -> None:
     """End streams whose credentials are no longer accepted. While the database is down, they continue."""
     streak = FailureStreak()
     while True:

@@ -41,7 +41,7 @@ _PART_UNDER: Mapping[str, str] = {
     "/metrics/": _METRICS,
 }
 # The scopes that each part can be narrowed to: those that its requests need.
-NARROWED: Mapping[str, tuple[str, ...]] = {
+NARROWABLE: Mapping[str, tuple[str, ...]] = {
     "topics": ("read", "write"),
     # Scope admin allows an upload whose bytes contradict its media type.
     "tasks": ("read", "write", "admin"),
@@ -54,12 +54,12 @@ NARROWED: Mapping[str, tuple[str, ...]] = {
     "settings": ("admin",),
 }
 # The scopes that a token can have.
-GRANTED = (
+GRANTABLE = (
     "read",
     "write",
     "admin",
     _METRICS,
-    *(f"{scope}:{part}" for part, scopes in NARROWED.items() for scope in scopes),
+    *(f"{scope}:{part}" for part, scopes in NARROWABLE.items() for scope in scopes),
 )
 
 
@@ -100,4 +100,4 @@ def scopes_in(part: str, granted: Iterable[str]) -> frozenset[str]:
 def sufficient_scopes(needed: Needed, part: str) -> list[str]:
     """Return all scopes of which one is enough, narrowed ones included."""
     whole = scopes_of(needed)
-    return [*whole, *(f"{scope}:{part}" for scope in whole if scope in NARROWED.get(part, ()))]
+    return [*whole, *(f"{scope}:{part}" for scope in whole if scope in NARROWABLE.get(part, ()))]

@@ -48,7 +48,7 @@ from onceward.hub.db.lookup import Lookup
 from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.tables import tokens
 from onceward.hub.db.timestamps import now_text, time_text
-from onceward.hub.security.scopes import GRANTED
+from onceward.hub.security.scopes import GRANTABLE
 
 # The scopes for the whole hub.
 SCOPES = ("admin", "read", "write")
@@ -128,7 +128,7 @@ def _insert(tx: Transaction, token: Token) -> None:
     )
 
 
-def listed(tx: Transaction) -> list[Token]:
+def list_tokens(tx: Transaction) -> list[Token]:
     """Return all tokens, oldest first, including revoked and expired ones."""
     rows = tx.execute(select(*_COLUMNS).where(_is_token).order_by(tokens.c.created_at, tokens.c.token_id))
     return [_token(tuple(row)) for row in rows]
@@ -193,7 +193,7 @@ _COLUMNS = (
     tokens.c.digest,
 )
 _is_live = tokens.c.revoked_at.is_(None)
-# A literal, so that the statement has one parameter only: `lookup_now` passes no other one to SQLite's driver.
+# A literal, so that the statement has one parameter only: `lookup_async` passes no other one to SQLite's driver.
 _opening: ColumnElement[str] = literal_column(f"'{_OPENING}'")
 _is_token, _is_opening = tokens.c.name != _opening, tokens.c.name == _opening
 # Cases are tried in order: if the row is that of a valid token, no other row is read. An opening counts only while no
@@ -220,7 +220,7 @@ _asked = (
     .columns(column("place", Integer), column("wanted", Text))
     .subquery("asked")
 )
-_LOOKUP_NOW = Lookup(
+_LOOKUP_ASYNC = Lookup(
     RawStatement(str(_LOOKUP.compile(dialect=sqlite.dialect(paramstyle="named")))),
     select(_asked.c.place, _token_required.label("guarded"), *_COLUMNS).select_from(
         _asked.outerjoin(tokens, tokens.c.token_id == _asked.c.wanted)
@@ -243,9 +243,9 @@ def lookup_all(database: Database, secret_texts: Collection[str]) -> dict[str, T
     return {text: _verified(text, found.get(token_id, unknown)) for text, token_id in ids.items()}
 
 
-async def lookup_now(database: Database, secret_text: str) -> TokenLookup:
+async def lookup_async(database: Database, secret_text: str) -> TokenLookup:
     """Run `lookup` for a request, without a transaction."""
-    (row,) = await database.lookups.find(_LOOKUP_NOW, {"wanted": _id_in(secret_text)})
+    (row,) = await database.lookups.find(_LOOKUP_ASYNC, {"wanted": _id_in(secret_text)})
     return _verified(secret_text, row)
 
 
@@ -289,8 +289,8 @@ def check_name(name: str) -> str:
 
 def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
     wanted = frozenset(scopes)
-    if not wanted or wanted - set(GRANTED):
-        problem = f"must be one or more of {', '.join(GRANTED)}"
+    if not wanted or wanted - set(GRANTABLE):
+        problem = f"must be one or more of {', '.join(GRANTABLE)}"
         raise InvalidInput(f"scopes {problem}", (("scopes", problem),))
     return wanted
 

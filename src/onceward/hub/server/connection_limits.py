@@ -40,10 +40,10 @@ _SURPLUS_MIN, _SURPLUS_MAX = 4, 64
 _log = logging.getLogger("onceward.hub")
 
 
-class Surplus(Protocol):
+class SurplusConnection(Protocol):
     """A connection that can be closed to make room."""
 
-    def make_room(self) -> None: ...
+    def close_surplus(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -54,17 +54,17 @@ class ConnectionLimits:
     max_connections: int = CONNECTIONS_MAX
     surplus_max: int = _SURPLUS_MAX
     refusals: Refusals = field(default_factory=Refusals)
-    _surplus: dict[Surplus, None] = field(default_factory=dict)
+    _surplus: dict[SurplusConnection, None] = field(default_factory=dict)
 
-    def enter(self, connection: Surplus) -> None:
+    def enter(self, connection: SurplusConnection) -> None:
         """Add a surplus connection, and close the oldest if there are too many."""
         self._surplus[connection] = None
         if len(self._surplus) > self.surplus_max:
             oldest = next(iter(self._surplus))
             del self._surplus[oldest]
-            oldest.make_room()
+            oldest.close_surplus()
 
-    def leave(self, connection: Surplus) -> None:
+    def leave(self, connection: SurplusConnection) -> None:
         """Remove a connection that was closed or is no longer surplus."""
         self._surplus.pop(connection, None)
 

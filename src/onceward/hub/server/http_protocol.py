@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from onceward.http import problem
 from onceward.http.problem import Response
 from onceward.hub.events.asgi import CONNECTION
+from onceward.hub.security_headers import EVERY_RESPONSE
 from onceward.hub.server.connection_limits import (
     HEAD_BYTES_MAX,
     HEAD_TOO_LARGE,
@@ -27,7 +28,6 @@ from onceward.hub.server.connection_limits import (
     TOO_MANY_CONNECTIONS,
     ConnectionLimits,
 )
-from onceward.hub.web.request_log import EVERY_RESPONSE
 
 _NOT_HTTP = problem.problem(
     400,
@@ -193,7 +193,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._refusal = response, reason
         raise _Refused
 
-    def make_room(self) -> None:
+    def close_surplus(self) -> None:
         """Close this surplus connection to make room for a newer one."""
         if not self.transport.is_closing():
             self._refuse(TOO_MANY_CONNECTIONS, "too_many_connections")

@@ -62,7 +62,7 @@ def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         audited("events.retain", deleted, {"deleted_count": deleted, "keep_days": events.keep_days})
         return deleted
 
-    def collection() -> int:
+    def gc() -> int:
         collected = gc_blobs(
             hub.database,
             hub.blobs,
@@ -88,7 +88,7 @@ def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     wanted = [
         ("audit-retention", _PURGE_SECONDS if hub.config.hub.audit_keep_days else 0, audit_retention),
         ("events-retention", events.retention_interval if events.keep_days else 0, retention),
-        ("blobs-collection", attachments.gc_interval, collection),
+        ("blobs-collection", attachments.gc_interval, gc),
         ("artifacts-purge", _PURGE_SECONDS, lambda: purge_old_artifacts(hub.database, check_stopping)),
         ("doubts-scan", SCAN_SECONDS, doubts),
         ("doubts-purge", _PURGE_SECONDS, lambda: purge_doubts(hub.database)),

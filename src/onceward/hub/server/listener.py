@@ -18,7 +18,7 @@ DEAD_PEER_SECONDS = 120
 
 
 @contextlib.contextmanager
-def bound(config: Config) -> Iterator[socket.socket]:
+def bind_listener(config: Config) -> Iterator[socket.socket]:
     """Bind a socket to the address. Clients cannot connect until `listen` is called."""
     host, port = config.hub.host, config.hub.port
     try:
@@ -31,7 +31,7 @@ def bound(config: Config) -> Iterator[socket.socket]:
         # Allow an address to be reused immediately after a restart.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _detect_dead_peers(config, listener)
-        with _explained(config):
+        with _explain_errors(config):
             listener.bind(address)
         yield listener
 
@@ -49,12 +49,12 @@ def _detect_dead_peers(config: Config, listener: socket.socket) -> None:
 
 
 def listen(config: Config, listener: socket.socket) -> None:
-    with _explained(config):
+    with _explain_errors(config):
         listener.listen(BACKLOG)
 
 
 @contextlib.contextmanager
-def _explained(config: Config) -> Iterator[None]:
+def _explain_errors(config: Config) -> Iterator[None]:
     host, port = config.hub.host, config.hub.port
     try:
         yield

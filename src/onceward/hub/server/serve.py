@@ -30,7 +30,7 @@ from onceward.hub.config.data_folder import is_readable_by_others, opened
 from onceward.hub.config.setting import without_password
 from onceward.hub.db.engine import Database
 from onceward.hub.security.tokens import is_required
-from onceward.hub.server.listener import bound, is_loopback, listen, url_of
+from onceward.hub.server.listener import bind_listener, is_loopback, listen, url_of
 from onceward.hub.server.tls import is_key_readable_by_others, tls_context
 from onceward.hub.server.workers import STOP_SIGNALS, WorkerPool, restore_path_setting
 from onceward.store.check import check
@@ -56,7 +56,7 @@ def serve(config: Config, factory: Factory | None = None) -> None:
     tls_context(config)
     with contextlib.ExitStack() as stack:
         exit_if_signalled = stack.enter_context(_ended_by_signals())
-        listener = stack.enter_context(bound(config))
+        listener = stack.enter_context(bind_listener(config))
         with opened(config) as database:
             _check_tokens(config, listener, database)
         _check_ledger(config)
@@ -81,7 +81,7 @@ def serve_locally(config: Config, factory: Factory, announce: Callable[[str], No
     """
     from onceward.hub.server.process import Server  # noqa: PLC0415  # slow import
 
-    with _ended_by_signals() as exit_if_signalled, bound(config) as listener:
+    with _ended_by_signals() as exit_if_signalled, bind_listener(config) as listener:
         if not is_loopback(listener):
             raise InvalidConfig(
                 f"{config.hub.host} can be reached from other machines, and this console has no login; use 127.0.0.1"
@@ -124,13 +124,13 @@ def _serve_by_many(config: Config, factory: Factory | None, listener: socket.soc
 
     pool = WorkerPool(
         count=config.hub.workers,
-        work=_work,
+        work=_run_worker,
         args=(config, factory, listener),
         grace_seconds=config.hub.grace_seconds,
         on_ready=on_ready,
         # While the listener is open here, the system accepts connections that no process will serve.
         on_stop=listener.close,
-        on_exit=_forget,
+        on_exit=_forget_worker,
     )
     if not asyncio.run(pool.run()):
         raise SystemExit(1)
@@ -142,13 +142,13 @@ def _log_as_configured(config: Config) -> None:
     configure(config.hub.log_format, config.hub.log_level)
 
 
-def _forget(pid: int) -> None:
+def _forget_worker(pid: int) -> None:
     from onceward.hub.web.metrics import forget_worker  # noqa: PLC0415  # as in `_serve_alone`
 
     forget_worker(pid)
 
 
-def _work(config: Config, factory: Factory | None, listener: socket.socket, parent: Connection) -> None:
+def _run_worker(config: Config, factory: Factory | None, listener: socket.socket, parent: Connection) -> None:
     """Run a worker process."""
     from onceward.hub.server.process import Server  # noqa: PLC0415  # as in `_serve_alone`
 
@@ -157,12 +157,12 @@ def _work(config: Config, factory: Factory | None, listener: socket.socket, pare
         # The parent blocked SIGINT until this handler was installed.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _log_as_configured(config)
-        server = Server(config, factory, lambda: _report(parent, server))
+        server = Server(config, factory, lambda: _report_ready(parent, server))
         exit_if_signalled()
         server.serve_on(listener)
 
 
-def _report(parent: Connection, server: Server) -> None:
+def _report_ready(parent: Connection, server: Server) -> None:
     """Report to the parent that the worker is ready, and stop the worker if the parent dies."""
     loop = asyncio.get_running_loop()
 
@@ -203,14 +203,14 @@ def _metrics_location(data_folder: Path) -> tuple[Path, str]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, how: int = 0) -> Iterator[None]:
+def _locked(folder: Path, flag: int = 0) -> Iterator[None]:
     """Lock a folder. The lock ends with this process, however it ends."""
     # Every user can write to shared memory: without O_NONBLOCK, opening a planted FIFO would wait for its writer.
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | (os.O_NOFOLLOW if how else 0))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | (os.O_NOFOLLOW if flag else 0))
     try:
-        if how and os.fstat(descriptor).st_uid != os.geteuid():
+        if flag and os.fstat(descriptor).st_uid != os.geteuid():
             raise PermissionError(f"{folder} belongs to another user")
-        fcntl.flock(descriptor, fcntl.LOCK_EX | how)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flag)
         yield
     finally:
         os.close(descriptor)

@@ -41,7 +41,7 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
             " the hub's user only"
         ) from None
     except ssl.SSLError as error:
-        raise InvalidConfig(_explained(error, cert, key)) from None
+        raise InvalidConfig(_explain_error(error, cert, key)) from None
     return context
 
 
@@ -53,7 +53,7 @@ def _refuse_password() -> str:
     raise _EncryptedKeyError
 
 
-def _explained(error: ssl.SSLError, cert: str, key: str) -> str:
+def _explain_error(error: ssl.SSLError, cert: str, key: str) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"hub.tls_key: the private key in {key!r} does not belong to the certificate in {cert!r}"
     reason = f" ({error.reason})" if error.reason else ""

@@ -9,10 +9,10 @@ from sqlalchemy import text
 
 from onceward.errors import Expired, InvalidInput, NotFound, StoreUnavailable
 from onceward.hub.blobs import BlobStore
+from onceward.hub.blobs.folder import FolderBlobs
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.timestamps import now_text
 from onceward.hub.tasks.attachment import MANAGED, TaskAttachment, get_attachment
-from onceward.hub.tasks.fsck import LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Content:
                 " (hub.blobs)"
             )
         # Only for a folder: there it costs nothing, and another program may have truncated the file.
-        if store.backend == LOCAL and store.size(self.blob_key) not in {None, self.size_bytes}:
+        if store.backend == FolderBlobs.backend and store.size(self.blob_key) not in {None, self.size_bytes}:
             raise StoreUnavailable(f"the content of {self.attachment.id} is damaged; run onceward admin fsck")
         return store.read(self.blob_key, start, end)
 

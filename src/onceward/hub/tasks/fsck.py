@@ -10,12 +10,12 @@ from sqlalchemy import text
 
 from onceward.errors import NotFound, OncewardError, StoreUnavailable
 from onceward.hub.blobs import BlobStore
+from onceward.hub.blobs.folder import FolderBlobs
 from onceward.hub.db.engine import Database
 
 MISSING, WRONG_SIZE, WRONG_CONTENT, ELSEWHERE = "missing", "wrong-size", "wrong-content", "elsewhere"
 # The disk or the file system reports an error, or the key does not lead to a regular file.
 UNREADABLE = "unreadable"
-LOCAL = "local_cas"
 _PAGE_SIZE = 200
 
 
@@ -116,7 +116,7 @@ def _problem(store: BlobStore, blob: _Blob) -> str | None:
     except NotFound:
         return MISSING
     except StoreUnavailable:
-        if store.backend != LOCAL:
+        if store.backend != FolderBlobs.backend:
             # The server is down, so nothing is known about the blob.
             raise
         return UNREADABLE

@@ -21,6 +21,7 @@ from sqlalchemy import bindparam, text
 
 from onceward.errors import AlreadyThere, OncewardError
 from onceward.hub.blobs import BlobStore, Stored
+from onceward.hub.blobs.folder import FolderBlobs
 from onceward.hub.db.engine import Database
 from onceward.hub.db.timestamps import time_text
 from onceward.hub.events.log import append, extent
@@ -131,7 +132,7 @@ def gc_blobs(
         deleted += 0 if dry_run else len(gone)
         reclaimed += sum(one.size for one in gone)
         progress(0 if dry_run else len(gone))
-    age = max(grace_seconds, 0.0 if store.backend == "local_cas" else orphan_seconds)
+    age = max(grace_seconds, 0.0 if store.backend == FolderBlobs.backend else orphan_seconds)
     before_sweep = moment - datetime.timedelta(seconds=age)
     for batch in _batches(iter(store.keys()), batch_size):
         swept = _sweep(database, bin_, [one for one in batch if one.modified < before_sweep], dry_run=dry_run)

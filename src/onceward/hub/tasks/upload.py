@@ -20,6 +20,7 @@ from onceward.core.record import record
 from onceward.errors import OncewardError
 from onceward.hub.archives import ArchiveLimits, inspect
 from onceward.hub.blobs import BlobStore
+from onceward.hub.blobs.folder import FolderBlobs
 from onceward.hub.blobs.temp_file import TempFile
 from onceward.hub.db.append import EventSteps
 from onceward.hub.db.engine import Database, Transaction
@@ -31,7 +32,7 @@ from onceward.hub.media import is_allowed, settle, sniff
 from onceward.hub.media.hierarchy import UNKNOWN
 from onceward.hub.tasks import validation
 from onceward.hub.tasks.attachment import MANAGED, TaskAttachment, no_task
-from onceward.hub.tasks.fsck import LOCAL, holds
+from onceward.hub.tasks.fsck import holds
 from onceward.hub.tasks.gc import discard_unreferenced
 from onceward.hub.tasks.insert import Added, find_by_request, insert
 from onceward.hub.tasks.quota import OverQuota, Quota
@@ -191,7 +192,7 @@ def _store_upload(
             with contextlib.suppress(OncewardError):
                 discard_unreferenced(database, store, key)
             raise
-        if store.backend != LOCAL and (blob is None or blob.key != key):
+        if store.backend != FolderBlobs.backend and (blob is None or blob.key != key):
             # The commit did not use this key, so nothing will ever reference it. (After an error above it is left to
             # gc, because the transaction may have been committed.) In a folder, another upload may be about to
             # reference the same bytes.
@@ -208,7 +209,7 @@ def _is_whole(store: BlobStore, key: str, temp_file: TempFile) -> bool:
     """
     if store.size(key) != temp_file.size:
         return False
-    if store.backend != LOCAL or holds(store, key, temp_file.sha256):
+    if store.backend != FolderBlobs.backend or holds(store, key, temp_file.sha256):
         return True
     with store.lock():
         if not holds(store, key, temp_file.sha256):

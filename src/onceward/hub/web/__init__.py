@@ -1,4 +1,4 @@
-"""Code that routes share: bodies, uploads, downloads, pagination, problems, metrics, and the request log.
+"""Code that routes share, such as bodies, uploads, pages and problems, and the hub's own middlewares and metrics.
 
 Not here: the routes (`hub/routes/`), authentication and scopes (`hub/security/`), the OpenAPI document (`hub/openapi.py`).
 Start with `problems.py` and `json_body.py`.

@@ -118,19 +118,19 @@ def _too_deep() -> InvalidInput:
 
 
 def _check_texts(value: Json) -> None:
-    waiting: list[Json] = [value]
-    while waiting:
-        match waiting.pop():
+    stack: list[Json] = [value]
+    while stack:
+        match stack.pop():
             case str() as text:
                 if "\x00" in text:
                     raise InvalidInput("the body contains a NUL character, which is not allowed")
                 if _SURROGATE.search(text):
                     raise InvalidInput("the body contains a lone surrogate, which is not valid text")
             case list() as items:
-                waiting += items
+                stack += items
             case dict() as fields:
-                waiting += fields
-                waiting += fields.values()
+                stack += fields
+                stack += fields.values()
 
 
 def _shown(key: str) -> str:
@@ -206,7 +206,7 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
         if (self.methods or set()) & CHANGING and not inspect.iscoroutinefunction(self.endpoint):
-            handle = _in_turn(handle)
+            handle = _limit_writers(handle)
         body = self.body_field
         if body is None or isinstance(body.field_info, Form):
             return handle
@@ -293,14 +293,14 @@ def _direct_app(endpoint: Callable[..., Any], parameters: _DirectParameters) -> 
     return direct
 
 
-def _in_turn(handle: Handler) -> Handler:
+def _limit_writers(handle: Handler) -> Handler:
     """Make writers wait here, after their body has arrived, so that they do not occupy the threads of readers."""
 
-    async def in_turn(request: Request) -> Response:
+    async def limited(request: Request) -> Response:
         async with getattr(request.app.state, "writers", None) or contextlib.nullcontext():
             return await handle(request)
 
-    return in_turn
+    return limited
 
 
 def check_media_type(request: Request, besides: str = "") -> None:

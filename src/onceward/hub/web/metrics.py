@@ -92,14 +92,14 @@ class HttpCounts(Collector):
         self._counters: dict[tuple[str, str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
 
-    def answered(self, method: str, route: str, status: int) -> None:
+    def count_response(self, method: str, route: str, status: int) -> None:
         labels = (method if method in METHODS else OTHER_METHOD, route, status)
         counter = self._counters.get(labels)
         if counter is None:
             counter = self._counters[labels] = self._requests.labels(*labels)
         counter.inc()
 
-    def took(self, route: str, seconds: float) -> None:
+    def observe_seconds(self, route: str, seconds: float) -> None:
         timer = self._timers.get(route)
         if timer is None:
             timer = self._timers[route] = self._seconds.labels(route)
@@ -111,10 +111,10 @@ class HttpCounts(Collector):
     def stream_closed(self) -> None:
         self._streams.dec()
 
-    def refused(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         self._refusals.labels(reason).inc()
 
-    def entries(self, actions: Iterable[str]) -> None:
+    def count_entries(self, actions: Iterable[str]) -> None:
         """Count entries by what their insert did."""
         for action, count in collections.Counter(actions).items():
             self._entries_by_action[action].inc(count)
@@ -195,7 +195,7 @@ def forget_worker(pid: int) -> None:
         mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
 
-class Templates:
+class RouteTemplates:
     """Lookup of the route template of a request, such as `/api/v1/topics/{topic_id}`."""
 
     def __init__(self, app: Any) -> None:

@@ -25,7 +25,7 @@ class Refusals:
 
     def add(self, reason: str, client: str | None) -> None:
         """Count a refusal. `reason` becomes a label of the metric, so it must be one of a few words."""
-        http_counts().refused(reason)
+        http_counts().count_refusal(reason)
         now = self._clock()
         count = self._unlogged.get(reason, 0) + 1
         if now - self._logged_at.get(reason, -_LOG_SECONDS) < _LOG_SECONDS:

@@ -13,7 +13,6 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -22,7 +21,8 @@ from structlog.typing import EventDict, WrappedLogger
 
 from onceward.core.log_event import LogEvent
 from onceward.http.asgi_types import App, Message, Receive, Send
-from onceward.hub.web.metrics import Templates, http_counts
+from onceward.hub.security_headers import EVERY_RESPONSE, browser_headers
+from onceward.hub.web.metrics import RouteTemplates, http_counts
 from onceward.hub.web.problems import ProblemMiddleware
 
 LOGGER = "onceward.request"
@@ -37,18 +37,6 @@ _ACCEPTED = 101
 _REFUSED = 403
 # The status of a request without a response, because it was cancelled or its client disconnected. nginx uses it, too.
 _UNANSWERED = 499
-
-EVERY_RESPONSE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
-_EVERY_PAGE = (
-    (
-        b"content-security-policy",
-        (
-            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-            b" form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-        ),
-    ),
-    (b"referrer-policy", b"no-referrer"),
-)
 
 _request_id: contextvars.ContextVar[str] = contextvars.ContextVar("onceward_request_id", default="")
 
@@ -188,17 +176,6 @@ def _with_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> 
     return event
 
 
-def browser_headers(own: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the security headers that the response does not set itself.
-
-    A page can load only files of the hub, and no other site can frame it.
-    """
-    is_page = own.get(b"content-type", b"").startswith(b"text/html")
-    for name, value in (*EVERY_RESPONSE, *_EVERY_PAGE) if is_page else EVERY_RESPONSE:
-        if name not in own:
-            yield name, value
-
-
 class RequestLogMiddleware:
     """Outermost middleware: logs and counts each response as the client gets it."""
 
@@ -206,7 +183,7 @@ class RequestLogMiddleware:
         # Exceptions become responses inside this middleware, so that the log line has the client's status.
         self.app = ProblemMiddleware(app)
         self._counts = http_counts()
-        self._templates = Templates(app)
+        self._templates = RouteTemplates(app)
         self._log = logging.getLogger(LOGGER)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -246,11 +223,11 @@ class RequestLogMiddleware:
         finally:
             seconds = time.perf_counter() - began
             route = self._templates.of(scope)
-            counts.answered(scope["method"], route, status or _UNANSWERED)
+            counts.count_response(scope["method"], route, status or _UNANSWERED)
             if streams:
                 counts.stream_closed()
             else:
-                counts.took(route, seconds)
+                counts.observe_seconds(route, seconds)
             if self._log.isEnabledFor(logging.INFO):
                 fields = _fields(scope, scope["method"], status or _UNANSWERED, seconds)
                 log_line(self._log, "request", {**fields, "bytes": size, "replayed": replayed})
@@ -291,7 +268,7 @@ class RequestLogMiddleware:
             status = status or _REFUSED
             if status == _ACCEPTED:
                 counts.stream_closed()
-            counts.answered("GET", self._templates.of(scope), status)
+            counts.count_response("GET", self._templates.of(scope), status)
             if self._log.isEnabledFor(logging.INFO):
                 fields = _fields(scope, "GET", status, time.perf_counter() - began)
                 close_code = code or _ABNORMAL if status == _ACCEPTED else None

@@ -55,7 +55,7 @@ class Upload:
     """A received upload: its fields in order of arrival, and the bytes of its file."""
 
     blobs: BlobStore
-    promised: set[str] = field(default_factory=set)
+    expected_digests: set[str] = field(default_factory=set)
     body_sha256: str = ""
     filename: str | None = None
     fields: list[tuple[str, str]] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Upload:
         """Pass the finished temp file to `use`, and delete its temporary name afterwards. Call this in a thread."""
         try:
             temp_file = self.write()
-            if not self.promised <= {self.body_sha256, temp_file.sha256}:
+            if not self.expected_digests <= {self.body_sha256, temp_file.sha256}:
                 raise WrongDigest("the upload does not match the digest in its Content-Digest or Repr-Digest header")
             temp_file.finish()
             return use(temp_file)
@@ -127,19 +127,19 @@ class AttachmentUpload:
 
 
 @contextlib.asynccontextmanager
-async def received_attachment(
+async def receive_attachment(
     request: Request, hub: HubState, principal: str, before_file: BeforeFile | None = None
 ) -> AsyncIterator[AttachmentUpload]:
-    """Receive a file for a task, within the limits of the hub and of the principal. See `received`."""
+    """Receive a file for a task, within the limits of the hub and of the principal. See `receive_upload`."""
     settings = hub.config.attachments
     own = Quota(principal, settings.max_bytes_per_principal)
     require_room = functools.partial(quota.require_room, hub.database, own) if own.bytes_max else None
-    async with received(request, hub.blobs, settings.max_upload_bytes, require_room, before_file) as upload:
+    async with receive_upload(request, hub.blobs, settings.max_upload_bytes, require_room, before_file) as upload:
         yield AttachmentUpload(upload, hub, own, request.app.state.uploaders)
 
 
 @contextlib.asynccontextmanager
-async def received(
+async def receive_upload(
     request: Request,
     store: BlobStore,
     bytes_max: int,
@@ -154,7 +154,7 @@ async def received(
     """
     boundary = _boundary(request)
     with _releasing_key(request, InvalidInput):
-        promised = _promised(request)
+        expected_digests = _expected_digests(request)
     length = length_of(request.headers.get("content-length", ""))
     body_bytes_max = bytes_max + FIELDS_BYTES_MAX
     if length is not None and length > body_bytes_max:
@@ -162,10 +162,10 @@ async def received(
     if require_room is not None and length is not None and length > FIELDS_BYTES_MAX:
         with _releasing_key(request, OverQuota):
             await anyio.to_thread.run_sync(require_room, length - FIELDS_BYTES_MAX)
-    upload = Upload(store, promised)
+    upload = Upload(store, expected_digests)
     reader = _Reader(boundary, upload, bytes_max, before_file)
     try:
-        with _releasing_key(request, InvalidInput) if promised else contextlib.nullcontext():
+        with _releasing_key(request, InvalidInput) if expected_digests else contextlib.nullcontext():
             await _read(request, reader, body_bytes_max)
         # The principal may have room when it sends the same upload again.
         with _releasing_key(request, WrongDigest, OverQuota):
@@ -191,7 +191,7 @@ def _releasing_key(request: Request, *refusals: type[OncewardError]) -> Iterator
 
 async def _read(request: Request, reader: _Reader, body_bytes_max: int) -> None:
     """Read the upload. Its bytes are written into the temp file as they arrive, except for the last ones."""
-    hashes = bool(reader.upload.promised)
+    hashes = bool(reader.upload.expected_digests)
     body_digest = hashlib.sha256()
     body_bytes = 0
     try:
@@ -227,7 +227,7 @@ def _boundary(request: Request) -> bytes:
     return boundary
 
 
-def _promised(request: Request) -> set[str]:
+def _expected_digests(request: Request) -> set[str]:
     """Return every sha-256 digest that the client sent, in hex: of the whole body (RFC 9530) or of the file."""
     lines = [line for name in ("content-digest", "repr-digest") for line in request.headers.getlist(name)]
     return {_digest(found[1]) for line in lines for found in _DIGEST.finditer(line)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onceward.store.postgres.store import PostgresStore
 
-__all__ = ["PostgresStore", "driver", "errors", "pooler", "roles", "script", "store"]
+__all__ = ["PostgresStore", "driver", "errors", "pooler", "roles", "store", "upgrade"]
 
 
 def __getattr__(name: str) -> type[PostgresStore]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
+from typing import cast
 
 from onceward.store import OLDEST_SCHEMA, SCHEMA_VERSION, Schema
 from onceward.store.postgres.driver import OPEN_SECONDS, LockNotAvailable, ResultRow, TimeoutConnection
@@ -67,6 +69,35 @@ def create_tables(connection: TimeoutConnection) -> None:
     """Create the tables in an empty database. `connection` may be one that only records the statements."""
     with connection.transaction():
         _upgrade(connection, Schema(), complete=False)
+
+
+def ledger_script() -> str:
+    """Return the SQL script that creates the tables in an empty database, as one transaction.
+
+    It has the statements that the store itself runs.
+    """
+    written = _RecordedStatements()
+    create_tables(cast("TimeoutConnection", written))
+    return "\n".join(written.statements)
+
+
+class _RecordedStatements:
+    """A replacement for a connection that records the statements instead of running them."""
+
+    def __init__(self) -> None:
+        self.statements: list[str] = []
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.statements.append("BEGIN;")
+        yield
+        self.statements.append("COMMIT;")
+
+    def execute(self, statement: str | bytes, values: Sequence[int] = ()) -> None:
+        text = statement.decode() if isinstance(statement, bytes) else statement
+        for value in values:
+            text = text.replace("%s", str(int(value)), 1)
+        self.statements.append(text.strip().rstrip(";") + ";")
 
 
 def _retry_while_locked(step: Callable[[], None]) -> None:

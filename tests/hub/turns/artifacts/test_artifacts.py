@@ -13,13 +13,11 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import text
 
-from onceward.errors import InvalidOption
 from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.folder import FolderBlobs
 from onceward.hub.blobs.temp_file import TempFile
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.artifacts.artifacts import INLINE_BYTES_MAX, Artifacts, purge_artifacts
-from onceward.hub.turns.artifacts.reuse import reuse_rules
 from onceward.tools.fingerprint import dep_fp, input_fp
 
 # As the seed declares it.
@@ -295,29 +293,3 @@ def test_without_a_blob_store_large_artifacts_stay_in_their_row(session: Session
     session.get(session.run(blobs=None), "parsing", LARGE)
 
     assert session.get(session.run(blobs=None), "parsing") == LARGE
-
-
-@pytest.mark.parametrize(
-    "declared",
-    [
-        {"a": {}},
-        {"a": "same_input"},
-        {"a": {"scope": "sometimes"}},
-        {"a": {"scope": "never", "until": 5}},
-        {"a": {"scope": "never", "requires_revalidate": "yes"}},
-        {"a": {"scope": "never", "revalidate": 5}},
-        {"a": {"scope": "never", "ttl_seconds": 0}},
-        {"tool_results": {"scope": "same_input"}},
-    ],
-    ids=["no scope", "no object", "scope", "unknown", "must", "hook", "ttl", "tool results"],
-)
-def test_an_invalid_declaration_is_refused(declared: dict[str, Any]) -> None:
-    with pytest.raises(InvalidOption):
-        reuse_rules(declared)
-
-
-def test_the_declaration_of_the_contract_is_valid() -> None:
-    rules = reuse_rules({**DECLARED, "tool_results": {"scope": "never"}})
-
-    assert rules["tool_plan"].requires_revalidate
-    assert rules["parsing"].ttl_seconds == 24 * 3600

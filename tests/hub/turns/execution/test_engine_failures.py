@@ -12,7 +12,6 @@ from tests.waiting import SECONDS_MAX, soon
 from onceward.errors import NotDone, StoreUnavailable
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.execution.engine import BROKEN_OFF_MAX
-from onceward.hub.turns.execution.sweep import SweepCursor, find_due
 from onceward.ledger import Ledger
 from onceward.ledger.open import open_ledger
 from onceward.ledger.terms import Effect
@@ -318,28 +317,5 @@ def test_brains_that_block_their_threads_do_not_delay_the_storing_of_messages(da
                 await harness.idle()
 
                 assert {harness.turn(one.turn_id).answer for one in received} == {"done"}
-
-    asyncio.run(story())
-
-
-def test_a_sweep_reaches_every_turn_however_many_there_are(database: Database) -> None:
-    async def story() -> None:
-        with open_ledger("memory:") as ledger:
-            harness = TurnHarness(database, ledger, Brain(echo), adapter=RecordingChannel())
-            await harness.runner.stop()  # so that nothing begins by itself
-            turn_ids = [(await harness.say("hello", session_key=f"{number}")).turn_id for number in range(7)]
-            harness.write("UPDATE turns SET state = 'complete' WHERE seq % 2 = 0")
-            found: list[str] = []
-            cursor = SweepCursor()
-            for _ in range(6):
-                with database.read() as tx:
-                    swept = find_due(tx, "9", {}, cursor, limit=2)
-                assert len(swept.due) <= 4
-                found += swept.due
-                cursor = swept.cursor
-
-            # And then from the beginning again.
-            assert set(found) == set(turn_ids)
-            assert len(found) > len(turn_ids)
 
     asyncio.run(story())

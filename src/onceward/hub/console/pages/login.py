@@ -37,7 +37,7 @@ async def log_in(visit: Visit, form: Form) -> Response:
     client = visit.request.client
     address = client.host if client is not None else ""
     visit.console.login_limit.check(address)
-    token = (await tokens.lookup_now(hub.database, form.text("token"))).token
+    token = (await tokens.lookup_async(hub.database, form.text("token"))).token
     if token is None:
         visit.console.login_limit.failed(address)
         return await visit.page("login.html", 401, next=following, problem=_REFUSED)

@@ -62,7 +62,7 @@ async def _http_scopes(visit: Visit) -> Iterable[str]:
 
     def names() -> list[str]:
         with hub.database.read() as tx:
-            return [token.name for token in tokens.listed(tx)]
+            return [token.name for token in tokens.list_tokens(tx)]
 
     found = dict.fromkeys(["local", "anonymous", *await in_thread(names)])
     return [f"http:user:{name}" for name in found]

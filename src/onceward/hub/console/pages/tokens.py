@@ -25,7 +25,7 @@ async def show(visit: Visit) -> Response:
 
     def read() -> list[Token]:
         with hub.database.read() as tx:
-            return tokens.listed(tx)
+            return tokens.list_tokens(tx)
 
     found = (await in_thread(read))[::-1]
     valid = [one for one in found if one.revoked_at is None and not one.is_expired()]
@@ -43,7 +43,7 @@ async def revoke(visit: Visit, form: Form) -> Response:
     actor = actor_of(visit.request.scope, "console")
 
     def work(tx: Transaction) -> int:
-        if not any(one.token_id == token_id for one in tokens.listed(tx)):
+        if not any(one.token_id == token_id for one in tokens.list_tokens(tx)):
             return 0
         count = tokens.revoke(tx, token_id)
         if count:
