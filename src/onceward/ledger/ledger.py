@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 
 from onceward.core import claim as machine
 from onceward.core.claim import (
+    EXPIRED,
     SECOND,
+    WIRE_STATUSES,
     Append,
     Begin,
     Busy,
@@ -73,8 +75,6 @@ MoveCoroutine: TypeAlias = Coroutine[Any, Any, bool]
 LEASE_SECONDS = 30.0
 RETAIN_SECONDS = 24 * 3600.0
 WAIT_SECONDS = 30.0
-# The status in `scan` of completed entries whose retention is over and whose key is refused. It is not stored.
-EXPIRED = "expired"
 # How long a begin is repeated while the store does not respond. A settle is repeated for as long as the lease, or for
 # `patience_seconds`.
 BEGIN_SECONDS = 5.0
@@ -506,7 +506,7 @@ class Ledger(Closing):
         try:
             wanted = None if status is None else Status.COMPLETED if status == EXPIRED else Status(status)
         except ValueError as error:
-            raise InvalidOption(f"status must be one of {', '.join(Status)}, {EXPIRED}, not {status!r}") from error
+            raise InvalidOption(f"status must be one of {', '.join(WIRE_STATUSES)}, not {status!r}") from error
         full = None if scope is None else self._scope(scope)
         page = await self._dispatcher.call(lambda store: store.scan(full, wanted, after, limit))
         if status == EXPIRED and page.entries:

@@ -15,15 +15,14 @@ from onceward.cli.argument import json_argument
 from onceward.cli.backend import Shown, exactly_one, with_backend
 from onceward.cli.output import as_json, print_fields, print_json, print_table
 from onceward.cli.settings import DATA
-from onceward.core.claim import Status
+from onceward.core.claim import WIRE_STATUSES
 from onceward.hub.config.config import Config
 
 # Exit code of `--fail-if-any`, for monitoring scripts.
 FOUND = 3
 _PAGE_MAX = 500
 _versions = click.IntRange(1, 2**53 - 1)
-# `expired` is not stored: completed, its retention is over, and its key is refused.
-_statuses = click.Choice([*(status.value for status in Status), "expired"])
+_statuses = click.Choice(WIRE_STATUSES)
 
 
 class ClaimsBackend(Protocol):

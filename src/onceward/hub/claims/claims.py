@@ -14,7 +14,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from onceward.core.claim import Entry, Status
+from onceward.core.claim import Entry, Status, wire_status
 from onceward.core.json_text import checked, refused
 from onceward.core.key import CUT, KEY_CHARACTERS_SHOWN, check_key, check_scope
 from onceward.core.key import shown as shown_key
@@ -33,7 +33,7 @@ from onceward.hub.claims.given_response import (
 )
 from onceward.hub.db.page import not_a_cursor, parse_cursor
 from onceward.ledger.internals import dispatcher_of
-from onceward.ledger.ledger import EXPIRED, Ledger
+from onceward.ledger.ledger import Ledger
 from onceward.store import PAGE_MAX
 from onceward.tools.keys import is_ever
 
@@ -306,7 +306,7 @@ def shown(ledger: Ledger, entry: Entry, now: int) -> dict[str, Any]:
     return {
         "scope": entry.scope.removeprefix(f"{ledger.namespace}:"),
         "key": entry.key,
-        "status": EXPIRED if entry.expired(now) else entry.status.value,
+        "status": wire_status(entry, now),
         "version": entry.version,
         "attempt": entry.attempt,
         "created_at": _time(entry.created_at),

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from starlette.responses import Response
 
-from onceward.core.claim import Entry
+from onceward.core.claim import WIRE_STATUSES, Entry
 from onceward.errors import InvalidInput
 from onceward.hub.claims.claims import shown
-from onceward.hub.console.claims.query import STATUSES, ClaimQuery, parse_query
+from onceward.hub.console.claims.query import ClaimQuery, parse_query
 from onceward.hub.console.claims.search import SearchResult, find_claims
 from onceward.hub.console.claims.secrecy import hidden_key
 from onceward.hub.console.visit import Visit
@@ -44,7 +44,7 @@ async def show(visit: Visit) -> Response:
             if query.key or not _is_job(one)
         ],
         found=found,
-        statuses=STATUSES,
+        statuses=WIRE_STATUSES,
         after=visit.query("after"),
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from onceward.core.claim import Ref, wire_status
 from onceward.errors import NotFound
 from onceward.hub.claims.claims import show_claim
 from onceward.hub.console.rendering import url
@@ -16,6 +17,7 @@ from onceward.hub.turns.artifacts.explained import StoredExplanation, explanatio
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.history import group_chain, newest_turns
 from onceward.hub.turns.model.turn import UNFINISHED, Message, State, ToolCall, Turn, find_turn, messages_of, tools_of
+from onceward.ledger.internals import dispatcher_of
 from onceward.tools.keys import BEAT, TOOL, beat_key, scope_of
 
 _LIMIT = 50
@@ -101,8 +103,10 @@ async def _beat_view(visit: Visit, turn: Turn, messages: list[Message]) -> BeatV
         return None
     scope = scope_of(BEAT, turn.principal, turn.tenant_id)
     key = beat_key(turn.tenant_id, turn.session_key, [one.message_id for one in messages])
-    entry = await visit.console.ledger.read(scope, key)
-    return BeatView(scope, key, "" if entry is None else entry.status.value)
+    ledger = visit.console.ledger
+    reading = await dispatcher_of(ledger).read([Ref(f"{ledger.namespace}:{scope}", key)])
+    entry, now = reading.entries[0], reading.now
+    return BeatView(scope, key, "" if entry is None or entry.absent(now) else wire_status(entry, now))
 
 
 async def _call_view(visit: Visit, turn: Turn, call: ToolCall, *, is_read: bool) -> CallView:
