@@ -12,8 +12,8 @@ from onceward.hub.console.forms import Form
 from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit, see
 from onceward.hub.db.timestamps import now_text
+from onceward.hub.db_threads import in_thread
 from onceward.hub.tasks import Task, TaskAttachment
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.web.download import content_response, is_inline
 
 NOTICES = {"labelled": "The labels are replaced."}

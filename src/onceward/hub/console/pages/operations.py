@@ -13,8 +13,8 @@ from onceward.hub.console.claims.query import ClaimQuery, parse_query
 from onceward.hub.console.claims.search import SearchResult, find_claims
 from onceward.hub.console.claims.secrecy import hidden_key
 from onceward.hub.console.visit import Visit
+from onceward.hub.db_threads import in_thread
 from onceward.hub.security import tokens
-from onceward.hub.turns.model.db_threads import in_thread
 
 LIMIT = 100
 # The scope of `ledger.run`, with which the hub runs its jobs.

@@ -9,8 +9,8 @@ from onceward.hub.audit.actor import actor_of
 from onceward.hub.audit.recorder import recorded_blocking
 from onceward.hub.console.forms import Form
 from onceward.hub.console.visit import Visit
+from onceward.hub.db_threads import in_thread
 from onceward.hub.tasks import Collected, Damage, check_blobs, gc_blobs
-from onceward.hub.turns.model.db_threads import in_thread
 
 
 async def show(visit: Visit) -> Response:

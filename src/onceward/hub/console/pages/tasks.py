@@ -16,9 +16,9 @@ from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit, see
 from onceward.hub.db.page import RowPage
 from onceward.hub.db.timestamps import now_text
+from onceward.hub.db_threads import in_thread
 from onceward.hub.tasks import Task, TaskAttachment
 from onceward.hub.tasks.validation import KINDS, normal_filename
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.web.upload import AttachmentUpload
 
 _LIMIT = 100

@@ -11,9 +11,9 @@ from onceward.hub.console.forms import Form
 from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit, see
 from onceward.hub.db.engine import Transaction
+from onceward.hub.db_threads import in_thread
 from onceward.hub.security import tokens
 from onceward.hub.security.tokens import Token
-from onceward.hub.turns.model.db_threads import in_thread
 
 # More are listed by `onceward token list`.
 _SHOWN_MAX = 500

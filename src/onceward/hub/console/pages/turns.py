@@ -13,8 +13,8 @@ from onceward.errors import NotFound
 from onceward.hub.claims.claims import show_claim
 from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.artifacts.explained import StoredExplanation, explanations_of
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.history import group_chain, newest_turns
 from onceward.hub.turns.model.turn import UNFINISHED, Message, State, ToolCall, Turn, find_turn, messages_of, tools_of
 from onceward.ledger.internals import dispatcher_of

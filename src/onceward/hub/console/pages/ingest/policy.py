@@ -18,10 +18,10 @@ from onceward.hub.console.forms import Form
 from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit, see
 from onceward.hub.db.engine import Transaction
+from onceward.hub.db_threads import in_thread
 from onceward.hub.ingest.entries.columns import UPDATABLE
 from onceward.hub.ingest.entries.policy import Policy, list_policies, put_policy
 from onceward.hub.ingest.entries.schema import active_schema
-from onceward.hub.turns.model.db_threads import in_thread
 
 _NEW: dict[str, Any] = {
     "policy_key": "",
