@@ -5,4 +5,4 @@ Start with `app.py`, which shows the order of the middlewares, and `state.py`, w
 that several folders need are here, such as `db_threads.py`, in whose threads coroutines use the database.
 """
 
-__all__ = ["app", "atomic_file", "db_threads", "file_lock", "state", "web_url"]
+__all__ = ["app", "atomic_file", "db_threads", "file_lock", "openapi_examples", "state", "web_url"]
