@@ -43,7 +43,7 @@ def check_exists(config: Config) -> None:
 def local_claims(config: Config) -> Iterator[LocalClaims]:
     check_exists(config)
     with data_folder.ledger(config) as ledger, _audited_database(config) as database:
-        yield LocalClaims(ledger, data_folder.response_form(config), database)
+        yield LocalClaims(ledger, data_folder.response_codec(config), database)
 
 
 @contextmanager
@@ -65,10 +65,10 @@ class LocalClaims:
     """`onceward.cli.commands.claims.ClaimsBackend` on a ledger."""
 
     def __init__(
-        self, ledger: Ledger, form: ResponseCodec, audited_database: Callable[[], Database] | None = None
+        self, ledger: Ledger, codec: ResponseCodec, audited_database: Callable[[], Database] | None = None
     ) -> None:
         self._ledger = ledger
-        self._form = form
+        self._codec = codec
         self._audited_database = audited_database
 
     def claims(self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool) -> Shown:
@@ -78,7 +78,7 @@ class LocalClaims:
         return found
 
     def claim(self, scope: str, key: str) -> Shown:
-        return wait(claims.show_claim(self._ledger, self._form, scope, key))
+        return wait(claims.show_claim(self._ledger, self._codec, scope, key))
 
     def resolve_claim(
         self, scope: str, key: str, version: int, verdict: str, reason: str, value: Any, response: Shown | None
@@ -88,7 +88,7 @@ class LocalClaims:
         details = {"version": version, "verdict": verdict, "reason": reason}
         with self._recorded("claim.resolve", claim_target(scope, key), details) as audit:
             user = local_actor().principal
-            claim = wait(claims.resolve_claim(self._ledger, self._form, user, scope=scope, key=key, **resolution))
+            claim = wait(claims.resolve_claim(self._ledger, self._codec, user, scope=scope, key=key, **resolution))
             audit.details = outcome_details(claim)
         return claim
 
@@ -96,7 +96,7 @@ class LocalClaims:
         user = local_actor().principal
         details: dict[str, Any] = {"version": version, "force": force, "reason": reason}
         with self._recorded("claim.abandon", claim_target(scope, key), details) as audit:
-            claim = wait(claims.abandon_claim(self._ledger, self._form, user, scope=scope, key=key, **details))
+            claim = wait(claims.abandon_claim(self._ledger, self._codec, user, scope=scope, key=key, **details))
             audit.details = outcome_details(claim)
         return claim
 
@@ -104,7 +104,7 @@ class LocalClaims:
         user = local_actor().principal
         details: dict[str, Any] = {"version": version, "reason": reason}
         with self._recorded("claim.forget", claim_target(scope, key), details) as audit:
-            claim = wait(claims.forget_claim(self._ledger, self._form, user, scope=scope, key=key, **details))
+            claim = wait(claims.forget_claim(self._ledger, self._codec, user, scope=scope, key=key, **details))
             audit.details = outcome_details(claim)
         return claim
 

@@ -116,26 +116,26 @@ async def namespaces(ledger: Ledger) -> set[str]:
     return {entry.scope.partition(":")[0] for entry in page.entries}
 
 
-async def show_claim(ledger: Ledger, form: ResponseCodec, scope: str, key: str) -> dict[str, Any]:
+async def show_claim(ledger: Ledger, codec: ResponseCodec, scope: str, key: str) -> dict[str, Any]:
     """Return one entry with its recorded outcome."""
     _check_names(ledger, scope, key)
     entry = await ledger.read(scope, key)
     if entry is None:
         raise _no_claim(scope)
-    return await _whole(ledger, form, entry)
+    return await _whole(ledger, codec, entry)
 
 
-async def _whole(ledger: Ledger, form: ResponseCodec, entry: Entry) -> dict[str, Any]:
+async def _whole(ledger: Ledger, codec: ResponseCodec, entry: Entry) -> dict[str, Any]:
     return {
         **shown(ledger, entry, await _now(ledger)),
-        "recovery_point": recovery_point_of(form, entry),
-        "outcome": await _outcome(ledger, form, entry),
+        "recovery_point": recovery_point_of(codec, entry),
+        "outcome": await _outcome(ledger, codec, entry),
     }
 
 
 async def resolve_claim(
     ledger: Ledger,
-    form: ResponseCodec,
+    codec: ResponseCodec,
     actor: str,
     *,
     scope: str,
@@ -151,7 +151,7 @@ async def resolve_claim(
 
     An effect that happened has a value or, on an HTTP claim, the response that the client's retry gets. Without a
     response, the retry gets 409 `outcome-not-kept`; with `keeps_value=False`, other callers get `OutcomeNotKept`, too.
-    `form` is the codec with which the application stores responses.
+    `codec` is the one with which the application stores responses.
     """
     _check_names(ledger, scope, key)
     checked("reason", reason, REASON_BYTES_MAX)
@@ -170,24 +170,24 @@ async def resolve_claim(
         raise refused("value", f"must be at most {INLINE_BYTES_MAX} bytes when encoded")
     parts = None
     if response is not None:
-        parts = checked_response(response, form)
-        await check_readable(ledger, form, scope)
+        parts = checked_response(response, codec)
+        await check_readable(ledger, codec, scope)
     before = await _found(ledger, scope, key, version, Status.IN_DOUBT)
     resolution: Committed | NotCommitted = NotCommitted(_final(reason))
     if verdict == COMMITTED and parts is not None:
-        resolution = Committed(kept_response(form, dataclasses.replace(before, version=version), *parts))
+        resolution = Committed(kept_response(codec, dataclasses.replace(before, version=version), *parts))
     elif verdict == COMMITTED:
         resolution = Committed(NOTHING if is_http(scope) or not keeps_value else value)
     note = f"{verdict} by {actor}: {reason}"
     if not await ledger.resolve(scope, before.key, version, resolution, note=note, retain_ever=is_ever(scope)):
         now = await ledger.read(scope, before.key) or before
         raise _changed(now, version, "only a claim that is in_doubt can be resolved")
-    return await show_claim(ledger, form, scope, before.key)
+    return await show_claim(ledger, codec, scope, before.key)
 
 
 async def abandon_claim(
     ledger: Ledger,
-    form: ResponseCodec,
+    codec: ResponseCodec,
     actor: str,
     *,
     scope: str,
@@ -212,17 +212,17 @@ async def abandon_claim(
                 " then, or use force: the claim is then in doubt, and its holder may still settle it"
             )
         raise _changed(now, version, "only a claim that is in_progress can be abandoned")
-    return await show_claim(ledger, form, scope, before.key)
+    return await show_claim(ledger, codec, scope, before.key)
 
 
 async def forget_claim(
-    ledger: Ledger, form: ResponseCodec, actor: str, *, scope: str, key: str, version: int, reason: str
+    ledger: Ledger, codec: ResponseCodec, actor: str, *, scope: str, key: str, version: int, reason: str
 ) -> dict[str, Any]:
     """Remove a completed claim, so that the next call with its key runs the effect again. Return it as it was."""
     _check_names(ledger, scope, key)
     checked("reason", reason, REASON_BYTES_MAX)
     before = await _found(ledger, scope, key, version, Status.COMPLETED)
-    shown_before = await _whole(ledger, form, before)
+    shown_before = await _whole(ledger, codec, before)
     if not await ledger.forget(scope, before.key, version, note=f"forgotten by {actor}: {reason}"):
         now = await ledger.read(scope, before.key)
         if now is None:
@@ -290,12 +290,12 @@ async def _now(ledger: Ledger) -> int:
     return (await dispatcher_of(ledger).read([])).now
 
 
-def recovery_point_of(form: ResponseCodec, entry: Entry) -> Any:
+def recovery_point_of(codec: ResponseCodec, entry: Entry) -> Any:
     """Return the recovery point of an entry as JSON shows it, or a text in parentheses if it cannot be decrypted here."""
     if not is_http(entry.scope.partition(":")[2]):
         return entry.recovery_point
     try:
-        point = form.decode_recovery(entry)
+        point = codec.decode_recovery(entry)
     except OutcomeNotKept as error:
         return f"({error})"
     return "(encrypted; the key is not configured here)" if isinstance(point, bytes) else point
@@ -349,10 +349,10 @@ def from_cursor(text: str) -> str:
     return after
 
 
-async def _outcome(ledger: Ledger, form: ResponseCodec, entry: Entry) -> dict[str, Any] | None:
+async def _outcome(ledger: Ledger, codec: ResponseCodec, entry: Entry) -> dict[str, Any] | None:
     if entry.status is not Status.COMPLETED:
         return None
-    body = await (ledger.body(entry) if entry.outcome.code is None else response_body(ledger, form, entry))
+    body = await (ledger.body(entry) if entry.outcome.code is None else response_body(ledger, codec, entry))
     shown_outcome: dict[str, Any] = {"code": entry.outcome.code, "bytes": None if body is None else len(body)}
     if body is not None and len(body) <= INLINE_BYTES_MAX:
         shown_outcome["value"] = _value(entry, body)

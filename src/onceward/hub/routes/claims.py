@@ -197,7 +197,7 @@ async def show_claim(
     key: Annotated[str, Query(max_length=1024)],
 ) -> Response:
     hub = hub_of(request)
-    return JSONResponse(await claims.show_claim(hub.ledger, hub.response_form, scope, key))
+    return JSONResponse(await claims.show_claim(hub.ledger, hub.response_codec, scope, key))
 
 
 @router.post(
@@ -212,7 +212,7 @@ async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
     async with _recorded(request, "claim.resolve", sent.scope, sent.key, details) as audit:
         claim = await claims.resolve_claim(
             hub.ledger,
-            hub.response_form,
+            hub.response_codec,
             principal_of(request.scope),
             scope=sent.scope,
             key=sent.key,
@@ -238,7 +238,7 @@ async def abandon_claim(sent: AbandonSent, request: Request) -> Response:
     hub, actor = hub_of(request), principal_of(request.scope)
     details = {"version": sent.version, "force": sent.force, "reason": sent.reason}
     async with _recorded(request, "claim.abandon", sent.scope, sent.key, details) as audit:
-        claim = await claims.abandon_claim(hub.ledger, hub.response_form, actor, **sent.model_dump())
+        claim = await claims.abandon_claim(hub.ledger, hub.response_codec, actor, **sent.model_dump())
         audit.details = outcome_details(claim)
     return JSONResponse(claim)
 
@@ -254,7 +254,7 @@ async def forget_claim(sent: ForgetSent, request: Request) -> Response:
     hub, actor = hub_of(request), principal_of(request.scope)
     details = {"version": sent.version, "reason": sent.reason}
     async with _recorded(request, "claim.forget", sent.scope, sent.key, details) as audit:
-        claim = await claims.forget_claim(hub.ledger, hub.response_form, actor, **sent.model_dump())
+        claim = await claims.forget_claim(hub.ledger, hub.response_codec, actor, **sent.model_dump())
         audit.details = outcome_details(claim)
     return JSONResponse(claim)
 

@@ -54,7 +54,7 @@ async def resolve(
     async with audited(console, request, "claim.resolve", claim_target(scope, key), details) as audit:
         claim = await resolve_claim(
             console.ledger,
-            console.form,
+            console.codec,
             actor_of(request.scope).principal,
             scope=scope,
             key=key,

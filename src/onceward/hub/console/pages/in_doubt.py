@@ -51,7 +51,7 @@ async def show(visit: Visit) -> Response:
 def _with_evidence(visit: Visit, claim: dict[str, Any], entry: Entry) -> dict[str, Any]:
     """Add what a person needs for the decision, and hide what the visitor may not see."""
     asks = visit.may_act and reconciled_tool(visit.console, claim["scope"], claim["key"]) is not None
-    point = recovery_point_of(visit.console.form, entry) if visit.sees_secrets else None
+    point = recovery_point_of(visit.console.codec, entry) if visit.sees_secrets else None
     verdict = visit.console.verdicts.of(claim["scope"], claim["key"])
     return {**hidden_key(visit, claim), "asks": asks, "recovery_point": point, "verdict": verdict}
 

@@ -69,7 +69,7 @@ async def _page(
     status: int = 200,
 ) -> Response:
     console = visit.console
-    claim = await show_claim(console.ledger, console.form, scope, key)
+    claim = await show_claim(console.ledger, console.codec, scope, key)
     return await visit.page(
         "resolution.html",
         status,

@@ -115,7 +115,7 @@ async def _call_view(visit: Visit, turn: Turn, call: ToolCall, *, is_read: bool)
     recorded = None
     if is_read:
         with contextlib.suppress(NotFound):
-            claim = await show_claim(visit.console.ledger, visit.console.form, scope, call.key)
+            claim = await show_claim(visit.console.ledger, visit.console.codec, scope, call.key)
             recorded = (claim["outcome"] or {}).get("value")
     return CallView(call, url("operation", scope=scope, key=call.key), recorded)
 
