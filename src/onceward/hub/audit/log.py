@@ -113,7 +113,7 @@ def _row(row: Mapping[Any, Any]) -> AuditRow:
     return AuditRow(**{**values, "details": json.loads(row["details"])})
 
 
-def retain(tx: Transaction, age: datetime.timedelta) -> int:
+def delete_old_rows(tx: Transaction, age: datetime.timedelta) -> int:
     """Delete some of the rows older than this, and return their number. Call it again until it returns 0."""
     before = time_text(datetime.datetime.now(datetime.UTC) - age)
     old = select(audit_log.c.audit_id).where(audit_log.c.created_at < before)

@@ -130,7 +130,7 @@ def delete_old_events(
     deleted = 0
     while True:
         with database.write() as tx:
-            batch = log.retain(tx, before)
+            batch = log.delete_old_events(tx, before)
         if batch == 0:
             return deleted
         deleted += batch
@@ -144,7 +144,7 @@ def delete_old_audit_rows(
     deleted = 0
     while True:
         with database.write() as tx:
-            batch = audit_log.retain(tx, age)
+            batch = audit_log.delete_old_rows(tx, age)
         if batch == 0:
             return deleted
         deleted += batch
