@@ -35,7 +35,7 @@ from onceward.core.claim import (
     Verb,
 )
 from onceward.core.fingerprint import fingerprint as fingerprint_of
-from onceward.core.key import LABEL_BYTES_MAX, NOTE_BYTES_MAX, check_key, check_namespace, check_scope, clip, shown
+from onceward.core.key import LABEL_BYTES_MAX, NOTE_BYTES_MAX, check_key, check_namespace, check_scope, clip, short_key
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome, as_bytes, inline, pack
 from onceward.core.verdict import Committed, NotCommitted
 from onceward.errors import ClaimLost, InvalidOption
@@ -436,7 +436,7 @@ class Ledger(Closing):
             part = tuple(chunks[start : start + CHUNKS_PER_WRITE])
             write = Append(entry.scope, entry.key, write_id(), entry.version, seq + start, part)
             if not machine.committed(write, await self._write(write, self._write_seconds)):
-                raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over; its chunks were not stored")
+                raise ClaimLost(f"the claim on {short_key(entry.key)!r} was taken over; its chunks were not stored")
 
     async def mark(self, claim: Claim, seq: int, text: str) -> None:
         """Record a recovery point. Effects use `current_claim().recovery_point(value)` instead.
@@ -454,7 +454,7 @@ class Ledger(Closing):
         entry = claim.entry
         write = Mark(entry.scope, entry.key, write_id(), entry.version, seq, text)
         if not machine.committed(write, await self._write(write, self._write_seconds)):
-            raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over or has ended; stop, and call again")
+            raise ClaimLost(f"the claim on {short_key(entry.key)!r} was taken over or has ended; stop, and call again")
 
     # Reading.
 

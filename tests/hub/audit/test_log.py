@@ -29,7 +29,7 @@ def test_a_row_says_who_did_what_when_and_with_what_result(database: Database) -
         log.append(tx, ADA, "claim.purge", None, {}, result="refused", started_id=first)
     newest, oldest = listed(database)
 
-    assert oldest.shown() == {
+    assert oldest.json() == {
         "audit_id": first,
         "created_at": oldest.created_at,
         "principal": "ada",

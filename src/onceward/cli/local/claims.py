@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import click
 from click.core import ParameterSource
 
-from onceward.cli.backend import Shown
+from onceward.cli.backend import JsonObject
 from onceward.errors import InvalidOption, NotFound
 from onceward.http.stored.codec import ResponseCodec
 from onceward.hub.audit.actor import local_actor
@@ -71,18 +71,20 @@ class LocalClaims:
         self._codec = codec
         self._audited_database = audited_database
 
-    def claims(self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool) -> Shown:
+    def claims(
+        self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool
+    ) -> JsonObject:
         found = wait(claims.list_claims(self._ledger, scope, status, limit, oldest=oldest, after=after or ""))
         if not found["claims"] and after is None:
             self._warn_of_other_namespaces()
         return found
 
-    def claim(self, scope: str, key: str) -> Shown:
+    def claim(self, scope: str, key: str) -> JsonObject:
         return wait(claims.show_claim(self._ledger, self._codec, scope, key))
 
     def resolve_claim(
-        self, scope: str, key: str, version: int, verdict: str, reason: str, value: Any, response: Shown | None
-    ) -> Shown:
+        self, scope: str, key: str, version: int, verdict: str, reason: str, value: Any, response: JsonObject | None
+    ) -> JsonObject:
         resolution = {"version": version, "verdict": verdict, "reason": reason, "value": value}
         resolution["response"] = None if response is None else GivenResponse(**response)
         details = {"version": version, "verdict": verdict, "reason": reason}
@@ -92,7 +94,7 @@ class LocalClaims:
             audit.details = outcome_details(claim)
         return claim
 
-    def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> Shown:
+    def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> JsonObject:
         user = local_actor().principal
         details: dict[str, Any] = {"version": version, "force": force, "reason": reason}
         with self._recorded("claim.abandon", claim_target(scope, key), details) as audit:
@@ -100,7 +102,7 @@ class LocalClaims:
             audit.details = outcome_details(claim)
         return claim
 
-    def forget_claim(self, scope: str, key: str, version: int, reason: str) -> Shown:
+    def forget_claim(self, scope: str, key: str, version: int, reason: str) -> JsonObject:
         user = local_actor().principal
         details: dict[str, Any] = {"version": version, "reason": reason}
         with self._recorded("claim.forget", claim_target(scope, key), details) as audit:
@@ -124,7 +126,7 @@ class LocalClaims:
                 raise NotFound(warning)
             click.echo(warning, err=True)
 
-    def purge_claims(self) -> Shown:
+    def purge_claims(self) -> JsonObject:
         with self._recorded("claim.purge", None, {}) as audit:
             shown = {"deleted_count": wait(claims.purge_claims(self._ledger))}
             audit.details = shown

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from onceward.cli.backend import Shown
+from onceward.cli.backend import JsonObject
 from onceward.core.canonical import Json
 from onceward.hub.audit.actor import local_actor
 from onceward.hub.audit.log import append
@@ -49,7 +49,7 @@ class LocalIngest:
         found = schema_named(schema)
         return DrySink(self._database, found) if dry_run else LocalSink(self._database, found)
 
-    def policies(self, schema: str | None) -> list[Shown]:
+    def policies(self, schema: str | None) -> list[JsonObject]:
         found = self._schema(schema)
         with self._database.read() as tx:
             return [policy.json() for policy in list_policies(tx, found)]

@@ -53,7 +53,7 @@ class AuditRow:
     result: Result
     started_id: int | None
 
-    def shown(self) -> dict[str, Any]:
+    def json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
 

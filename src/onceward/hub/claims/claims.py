@@ -16,8 +16,7 @@ from typing import Any
 
 from onceward.core.claim import Entry, Status, wire_status
 from onceward.core.json_text import checked, refused
-from onceward.core.key import CUT, KEY_CHARACTERS_SHOWN, check_key, check_scope
-from onceward.core.key import shown as shown_key
+from onceward.core.key import CUT, KEY_CHARACTERS_SHOWN, check_key, check_scope, short_key
 from onceward.core.log_event import log_event
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, pack, unpack
 from onceward.core.verdict import Committed, Final, NotCommitted
@@ -61,7 +60,7 @@ async def list_claims(
     now = await _now(ledger) if entries else 0
     # `next` is for clients of earlier versions.
     return {
-        "claims": [shown(ledger, entry, now) for entry in entries],
+        "claims": [claim_json(ledger, entry, now) for entry in entries],
         "next_after": cursor,
         "has_more": cursor is not None,
         "next": cursor,
@@ -127,7 +126,7 @@ async def show_claim(ledger: Ledger, codec: ResponseCodec, scope: str, key: str)
 
 async def _whole(ledger: Ledger, codec: ResponseCodec, entry: Entry) -> dict[str, Any]:
     return {
-        **shown(ledger, entry, await _now(ledger)),
+        **claim_json(ledger, entry, await _now(ledger)),
         "recovery_point": recovery_point_of(codec, entry),
         "outcome": await _outcome(ledger, codec, entry),
     }
@@ -228,7 +227,7 @@ async def forget_claim(
         if now is None:
             raise _no_claim(scope)
         raise _changed(now, version, _NOT_FORGOTTEN[now.status])
-    key = shown_key(before.key)
+    key = short_key(before.key)
     log_event(_log.info, "claim_forgotten", scope=scope, key=key, version=version, actor=actor, reason=reason)
     return shown_before
 
@@ -259,7 +258,7 @@ async def _found(ledger: Ledger, scope: str, key: str, version: int, status: Sta
     after = ""
     while True:
         page = await ledger.scan(scope, status, after=after, limit=PAGE_MAX)
-        found += (one for one in page.entries if one.version == version and shown_key(one.key) == key)
+        found += (one for one in page.entries if one.version == version and short_key(one.key) == key)
         after = page.next
         if not after:
             break
@@ -301,7 +300,7 @@ def recovery_point_of(codec: ResponseCodec, entry: Entry) -> Any:
     return "(encrypted; the key is not configured here)" if isinstance(point, bytes) else point
 
 
-def shown(ledger: Ledger, entry: Entry, now: int) -> dict[str, Any]:
+def claim_json(ledger: Ledger, entry: Entry, now: int) -> dict[str, Any]:
     """Convert an entry to the JSON of all responses, without its outcome and its recovery point."""
     return {
         "scope": entry.scope.removeprefix(f"{ledger.namespace}:"),

@@ -123,9 +123,9 @@ def collect(
                 grace_seconds=grace_seconds,
                 progress=running_total(report, tasks.blob_totals(hub.database)[0]),
             )
-            audit.details = collected.shown()
+            audit.details = collected.json()
         hub.feed.notify()
-        return collected.shown()
+        return collected.json()
 
     return long_response(request, "files", work)
 
@@ -147,8 +147,8 @@ def check(request: Request, sent: CheckSent = _CHECK) -> Response:
                 "wrong_counters": [counter.principal for counter in counters],
             }
         return {
-            "damaged": [damage.shown() for damage in found],
-            "wrong_counters": [counter.shown() for counter in counters],
+            "damaged": [damage.json() for damage in found],
+            "wrong_counters": [counter.json() for counter in counters],
         }
 
     return long_response(request, "bytes", work)
@@ -159,7 +159,7 @@ def usage(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> 
     hub = hub_of(request)
     with hub.database.read() as tx:
         page = tasks.quota.usage_page(tx, limit, after)
-    shown = {"usage": [one.shown() for one in page.items], **paged(page)}
+    shown = {"usage": [one.json() for one in page.items], **paged(page)}
     return JSONResponse({**shown, "max_bytes_per_principal": hub.config.attachments.max_bytes_per_principal})
 
 
@@ -180,7 +180,7 @@ def backfill(request: Request) -> Response:
             done = tasks.backfill_spec_attachments(hub.database, progress)
             audit.details = {"added_count": done.added_count}
         hub.feed.notify()
-        return done.shown()
+        return done.json()
 
     return long_response(request, "tasks", work)
 

@@ -73,7 +73,7 @@ def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         )
         hub.feed.notify()
         deleted = collected.deleted_count + collected.expired_count + collected.orphan_count
-        audited("blobs.gc", deleted, {**collected.shown(), "grace_seconds": attachments.gc_grace})
+        audited("blobs.gc", deleted, {**collected.json(), "grace_seconds": attachments.gc_grace})
         return collected.deleted_count
 
     def audit_retention() -> int:

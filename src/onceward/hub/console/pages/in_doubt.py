@@ -9,7 +9,7 @@ from starlette.responses import Response
 from onceward.core.claim import Entry
 from onceward.errors import InvalidInput
 from onceward.hub.audit.recorder import claim_target
-from onceward.hub.claims.claims import recovery_point_of, shown
+from onceward.hub.claims.claims import claim_json, recovery_point_of
 from onceward.hub.console.claims.actions import audited, record_resolved
 from onceward.hub.console.claims.provider import ask_provider, reconciled_tool
 from onceward.hub.console.claims.query import parse_query
@@ -33,7 +33,9 @@ async def show(visit: Visit) -> Response:
         found = await find_doubts(console.ledger, parse_query(text))
     except InvalidInput as error:
         problem = str(error)
-    claims = [_with_evidence(visit, shown(console.ledger, one, found.now), one) for one in found.entries[:_SHOWN_MAX]]
+    claims = [
+        _with_evidence(visit, claim_json(console.ledger, one, found.now), one) for one in found.entries[:_SHOWN_MAX]
+    ]
     count = len(found.entries)
     return await visit.page(
         "in_doubt.html",

@@ -55,7 +55,7 @@ async def _collect(visit: Visit, *, dry_run: bool) -> Collected:
                 batch_size=settings.gc_batch_size,
                 grace_seconds=settings.gc_grace,
             )
-            audit.details = found.shown()
+            audit.details = found.json()
             return found
 
     found = await in_thread(collect)
