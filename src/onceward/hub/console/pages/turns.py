@@ -15,7 +15,7 @@ from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit
 from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.artifacts.explained import StoredExplanation, explanations_of
-from onceward.hub.turns.model.history import group_chain, newest_turns
+from onceward.hub.turns.model.history import newest_turns, turns_of_group
 from onceward.hub.turns.model.turn import UNFINISHED, Message, State, ToolCall, Turn, find_turn, messages_of, tools_of
 from onceward.ledger.internals import dispatcher_of
 from onceward.tools.keys import BEAT, TOOL, beat_key, scope_of
@@ -78,17 +78,17 @@ async def show_one(visit: Visit) -> Response:
             turn = find_turn(tx, turn_id)
             if turn is None or (turn.principal != visit.visitor.principal.name and not _sees_all(visit)):
                 raise NotFound(f"turn {turn_id!r} does not exist")
-            chain, artifacts = group_chain(tx, turn), explanations_of(tx, turn)
-            return turn, messages_of(tx, turn), tools_of(tx, turn), chain, artifacts
+            group_turns, artifacts = turns_of_group(tx, turn), explanations_of(tx, turn)
+            return turn, messages_of(tx, turn), tools_of(tx, turn), group_turns, artifacts
 
-    turn, messages, calls, chain, artifacts = await in_thread(read)
-    last = chain[-1]
+    turn, messages, calls, group_turns, artifacts = await in_thread(read)
+    last = group_turns[-1]
     return await visit.page(
         "turn.html",
         turn=turn,
         messages=messages,
         calls=[await _call_view(visit, turn, one, is_read=number < _RESULTS_READ) for number, one in enumerate(calls)],
-        chain=chain,
+        group_turns=group_turns,
         artifacts=artifacts,
         beat=await _beat_view(visit, turn, messages),
         answered=last if turn.state is State.SUPERSEDED else None,
