@@ -379,5 +379,5 @@ def _final(reason: str) -> Final:
 def _time(microseconds: int | None) -> str | None:
     if microseconds is None:
         return None
-    moment = _EPOCH + timedelta(microseconds=microseconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    time = _EPOCH + timedelta(microseconds=microseconds)
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
