@@ -18,7 +18,7 @@ from onceward.hub.console.claims.secrecy import hidden_key
 from onceward.hub.console.forms import Form
 from onceward.hub.console.pages.operation import NOTICES
 from onceward.hub.console.rendering import url
-from onceward.hub.console.visit import Visit, see
+from onceward.hub.console.visit import Visit, see_other
 
 # Cards on one page. The others follow with the filter, or with a bulk action.
 _SHOWN_MAX = 50
@@ -72,5 +72,5 @@ async def ask(visit: Visit, form: Form) -> Response:
         await record_resolved(console, scope, key, version, answer.outcome)
     if await console.ledger.read(scope, key) is None:
         # The key of a call that did not happen is free again, as if it had never been used.
-        return see(url("in-doubt", notice=f"provider-{answer.outcome}"))
-    return see(url("operation", scope=scope, key=key, notice=f"provider-{answer.outcome}"))
+        return see_other(url("in-doubt", notice=f"provider-{answer.outcome}"))
+    return see_other(url("operation", scope=scope, key=key, notice=f"provider-{answer.outcome}"))

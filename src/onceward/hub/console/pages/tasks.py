@@ -13,7 +13,7 @@ from onceward.hub import tasks
 from onceward.hub.console.attachments.form import described, form_of, new_key, other_form, request_key_of, require_same
 from onceward.hub.console.forms import Form, problem_of
 from onceward.hub.console.rendering import url
-from onceward.hub.console.visit import Visit, see
+from onceward.hub.console.visit import Visit, see_other
 from onceward.hub.db.page import RowPage
 from onceward.hub.db.timestamps import now_text
 from onceward.hub.db_threads import in_thread
@@ -70,7 +70,7 @@ async def create(visit: Visit, form: Form) -> Response:
         return await _list(visit, form=form, problem=problem_of(error), status=400)
     if (task.title, task.spec_id) != (title, spec_id):
         raise other_form(f"task {task.id}")
-    return see(url(f"tasks/{task.id}", notice="created"))
+    return see_other(url(f"tasks/{task.id}", notice="created"))
 
 
 async def show_one(visit: Visit) -> Response:
@@ -134,7 +134,7 @@ async def attach(visit: Visit, received: AttachmentUpload) -> Response:
         require_same(added.attachment, task_id, new, sha256=None if sent is None else sent.sha256)
     if visit.is_script:
         return JSONResponse({"id": added.attachment.id, "is_new": added.is_new}, 201)
-    return see(url(f"tasks/{task_id}", notice="attached" if added.is_new else "again"))
+    return see_other(url(f"tasks/{task_id}", notice="attached" if added.is_new else "again"))
 
 
 async def link(visit: Visit, form: Form) -> Response:
@@ -157,7 +157,7 @@ async def link(visit: Visit, form: Form) -> Response:
         return await _page(visit, form=form, problem=problem_of(error), status=400)
     if not added.is_new:
         require_same(added.attachment, task_id, new, **target)
-    return see(url(f"tasks/{task_id}", notice="linked" if added.is_new else "again"))
+    return see_other(url(f"tasks/{task_id}", notice="linked" if added.is_new else "again"))
 
 
 async def delete(visit: Visit, _form: Form) -> Response:
@@ -165,7 +165,7 @@ async def delete(visit: Visit, _form: Form) -> Response:
     hub, task_id = visit.hub, _id(visit)
     with contextlib.suppress(NotFound):
         await hub.database.writer.append(lambda tx: tasks.delete_task.steps(tx, task_id), ("task", task_id))
-    return see(url("tasks", notice="deleted"))
+    return see_other(url("tasks", notice="deleted"))
 
 
 def _shown_form(visit: Visit, form: Form | None, problem: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from onceward.hub.audit.actor import actor_of
 from onceward.hub.audit.log import append
 from onceward.hub.console.forms import Form
 from onceward.hub.console.rendering import url
-from onceward.hub.console.visit import Visit, see
+from onceward.hub.console.visit import Visit, see_other
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db_threads import in_thread
 from onceward.hub.security import tokens
@@ -52,4 +52,4 @@ async def revoke(visit: Visit, form: Form) -> Response:
 
     if not await visit.hub.database.writer.run(work):
         raise NotFound(f"no valid token has the id {token_id[:40]!r}")
-    return see(url("tokens", notice="revoked"))
+    return see_other(url("tokens", notice="revoked"))
