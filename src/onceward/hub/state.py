@@ -38,12 +38,12 @@ class HubState:
         self.config = config
         self.database = open_database(config.database_url, connections=config.hub.database_connections)
         self.doubts = DoubtRecord(self.database, "whole" if config.hub.log_keys == "whole" else "short")
-        self.ledger = ledger(config, on_doubt=self.doubts.notify)
+        self.ledger = ledger(config, on_doubt=self.doubts.record_doubt)
         self.webhook: DoubtWebhook | None = None
         if config.hub.on_doubt:
             secret = config.hub.on_doubt_secret
             self.webhook = DoubtWebhook(config.hub.on_doubt, secret, self.database, self.ledger)
-            self.doubts.recorded = self.webhook.wake
+            self.doubts.on_recorded = self.webhook.wake
         self.response_codec = response_codec(config)
         self.feed = Feed(
             self.database,

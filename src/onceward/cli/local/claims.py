@@ -17,7 +17,7 @@ from onceward.errors import InvalidOption, NotFound
 from onceward.http.stored.codec import ResponseCodec
 from onceward.hub.audit.actor import local_actor
 from onceward.hub.audit.log import Details
-from onceward.hub.audit.recorder import StartedAction, claim_target, outcome_details, recorded_blocking
+from onceward.hub.audit.recorder import StartedAction, claim_target, outcome_details, record_action_blocking
 from onceward.hub.claims import claims
 from onceward.hub.claims.given_response import GivenResponse
 from onceward.hub.config import data_folder
@@ -88,7 +88,7 @@ class LocalClaims:
         resolution = {"version": version, "verdict": verdict, "reason": reason, "value": value}
         resolution["response"] = None if response is None else GivenResponse(**response)
         details = {"version": version, "verdict": verdict, "reason": reason}
-        with self._recorded("claim.resolve", claim_target(scope, key), details) as audit:
+        with self._record_action("claim.resolve", claim_target(scope, key), details) as audit:
             user = local_actor().principal
             claim = wait(claims.resolve_claim(self._ledger, self._codec, user, scope=scope, key=key, **resolution))
             audit.details = outcome_details(claim)
@@ -97,7 +97,7 @@ class LocalClaims:
     def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> JsonObject:
         user = local_actor().principal
         details: dict[str, Any] = {"version": version, "force": force, "reason": reason}
-        with self._recorded("claim.abandon", claim_target(scope, key), details) as audit:
+        with self._record_action("claim.abandon", claim_target(scope, key), details) as audit:
             claim = wait(claims.abandon_claim(self._ledger, self._codec, user, scope=scope, key=key, **details))
             audit.details = outcome_details(claim)
         return claim
@@ -105,7 +105,7 @@ class LocalClaims:
     def forget_claim(self, scope: str, key: str, version: int, reason: str) -> JsonObject:
         user = local_actor().principal
         details: dict[str, Any] = {"version": version, "reason": reason}
-        with self._recorded("claim.forget", claim_target(scope, key), details) as audit:
+        with self._record_action("claim.forget", claim_target(scope, key), details) as audit:
             claim = wait(claims.forget_claim(self._ledger, self._codec, user, scope=scope, key=key, **details))
             audit.details = outcome_details(claim)
         return claim
@@ -127,17 +127,17 @@ class LocalClaims:
             click.echo(warning, err=True)
 
     def purge_claims(self) -> JsonObject:
-        with self._recorded("claim.purge", None, {}) as audit:
+        with self._record_action("claim.purge", None, {}) as audit:
             shown = {"deleted_count": wait(claims.purge_claims(self._ledger))}
             audit.details = shown
         return shown
 
     @contextmanager
-    def _recorded(self, action: str, target: str | None, details: Details) -> Iterator[StartedAction]:
+    def _record_action(self, action: str, target: str | None, details: Details) -> Iterator[StartedAction]:
         """Write the audit rows of an action around the block, if the ledger is a hub's."""
         actor = local_actor()
         if self._audited_database is None:
             yield StartedAction(actor, action, target, details)
             return
-        with recorded_blocking(self._audited_database(), actor, action, target, details) as audit:
+        with record_action_blocking(self._audited_database(), actor, action, target, details) as audit:
             yield audit

@@ -14,7 +14,7 @@ from onceward.http.request.headers import key_of as header_key
 from onceward.hub import tasks
 from onceward.hub.audit.actor import local_actor
 from onceward.hub.audit.log import Details
-from onceward.hub.audit.recorder import StartedAction, recorded_blocking
+from onceward.hub.audit.recorder import StartedAction, record_action_blocking
 from onceward.hub.blobs import CHUNK_BYTES, BlobStore
 from onceward.hub.blobs.open import open_blobs
 from onceward.hub.config import data_folder
@@ -149,7 +149,7 @@ class LocalData:
     ) -> JsonObject:
         settings = self._config.attachments
         grace_seconds = settings.gc_grace if grace_seconds is None else grace_seconds
-        with self._recorded("blobs.gc", {"dry_run": dry_run, "grace_seconds": grace_seconds}) as audit:
+        with self._record_action("blobs.gc", {"dry_run": dry_run, "grace_seconds": grace_seconds}) as audit:
             done = tasks.gc_blobs(
                 self._database,
                 self._blobs,
@@ -162,7 +162,7 @@ class LocalData:
         return done.json()
 
     def fsck(self, *, quarantine: bool, progress: Progress) -> JsonObject:
-        with self._recorded("blobs.fsck", {"quarantine": quarantine}) as audit:
+        with self._record_action("blobs.fsck", {"quarantine": quarantine}) as audit:
             check = _counting(progress, tasks.blob_totals(self._database)[1])
             found = list(tasks.check_blobs(self._database, self._blobs, quarantine=quarantine, progress=check))
             counters = tasks.quota.check_counters(self._database, correct=quarantine)
@@ -181,14 +181,14 @@ class LocalData:
         return {"usage": [one.json() for one in found], "max_bytes_per_principal": bytes_max}
 
     def backfill_spec_attachments(self, progress: Progress) -> JsonObject:
-        with self._recorded("tasks.backfill_spec_attachments", {}) as audit:
+        with self._record_action("tasks.backfill_spec_attachments", {}) as audit:
             counting = _counting(progress, tasks.spec_total(self._database))
             done = tasks.backfill_spec_attachments(self._database, counting)
             audit.details = {"added_count": done.added_count}
         return done.json()
 
-    def _recorded(self, action: str, details: Details) -> AbstractContextManager[StartedAction]:
-        return recorded_blocking(self._database, local_actor(), action, None, details)
+    def _record_action(self, action: str, details: Details) -> AbstractContextManager[StartedAction]:
+        return record_action_blocking(self._database, local_actor(), action, None, details)
 
     def _all(self, listed: Callable[[Transaction, int, str], RowPage[T]], limit: int | None) -> list[T]:
         """Return all items of a list, or at most `limit`, reading as many pages as needed."""

@@ -10,7 +10,7 @@ from onceward.core.claim import Entry
 from onceward.errors import InvalidInput
 from onceward.hub.audit.recorder import claim_target
 from onceward.hub.claims.claims import claim_json, recovery_point_of
-from onceward.hub.console.claims.actions import audited, record_resolved
+from onceward.hub.console.claims.actions import audit_action, record_resolution
 from onceward.hub.console.claims.provider import ask_provider, reconciled_tool
 from onceward.hub.console.claims.query import parse_query
 from onceward.hub.console.claims.search import SearchResult, find_doubts
@@ -62,14 +62,14 @@ async def ask(visit: Visit, form: Form) -> Response:
     """Run the reconcile hook of one operation, and show the operation after that."""
     console = visit.console
     scope, key, version = form.text("scope"), form.raw("key"), form.number("version")
-    async with audited(
+    async with audit_action(
         console, visit.request, "claim.reconcile", claim_target(scope, key), {"version": version}
     ) as audit:
         answer = await ask_provider(console, scope, key)
         audit.details = {"outcome": answer.outcome}
     console.verdicts.add(scope, key, answer.outcome, answer.detail)
     if answer.outcome != "open":
-        await record_resolved(console, scope, key, version, answer.outcome)
+        await record_resolution(console, scope, key, version, answer.outcome)
     if await console.ledger.read(scope, key) is None:
         # The key of a call that did not happen is free again, as if it had never been used.
         return see_other(url("in-doubt", notice=f"provider-{answer.outcome}"))

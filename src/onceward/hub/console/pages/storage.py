@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from onceward.core.json_text import refused
 from onceward.hub.audit.actor import actor_of
-from onceward.hub.audit.recorder import recorded_blocking
+from onceward.hub.audit.recorder import record_action_blocking
 from onceward.hub.console.forms import Form
 from onceward.hub.console.visit import Visit
 from onceward.hub.db_threads import in_thread
@@ -47,7 +47,7 @@ async def _run_gc(visit: Visit, *, dry_run: bool) -> Collected:
 
     def run() -> Collected:
         details = {"dry_run": dry_run, "grace_seconds": settings.gc_grace}
-        with recorded_blocking(hub.database, actor, "blobs.gc", None, details) as audit:
+        with record_action_blocking(hub.database, actor, "blobs.gc", None, details) as audit:
             found = gc_blobs(
                 hub.database,
                 hub.blobs,
@@ -67,7 +67,7 @@ async def _run_fsck(visit: Visit) -> list[Damage]:
     hub, actor = visit.hub, actor_of(visit.request.scope, "console")
 
     def run() -> list[Damage]:
-        with recorded_blocking(hub.database, actor, "blobs.fsck", None, {"quarantine": False}) as audit:
+        with record_action_blocking(hub.database, actor, "blobs.fsck", None, {"quarantine": False}) as audit:
             found = list(check_blobs(hub.database, hub.blobs, quarantine=False))
             audit.details = {"damaged": [damage.blob_id for damage in found]}
             return found
