@@ -4,4 +4,4 @@ Not here: the page of a task, which lists them (`hub/console/pages/tasks.py`), a
 Start with `page.py`.
 """
 
-__all__ = ["form", "page", "preview"]
+__all__ = ["keyed_form", "page", "preview"]

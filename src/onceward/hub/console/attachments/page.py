@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from onceward.errors import NotFound
 from onceward.hub import tasks
-from onceward.hub.console.attachments.form import labels_of
+from onceward.hub.console.attachments.keyed_form import labels_of
 from onceward.hub.console.attachments.preview import Preview, preview_of
 from onceward.hub.console.forms import Form
 from onceward.hub.console.rendering import url

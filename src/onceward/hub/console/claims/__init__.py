@@ -4,4 +4,4 @@ Not here: the operations on claims themselves (`hub/claims/`), and the pages (`h
 Start with `search.py`; `retry.py` has the sentence about the next retry.
 """
 
-__all__ = ["actions", "curl", "provider", "query", "retry", "search", "secrecy", "timeline"]
+__all__ = ["actions", "curl", "provider", "query", "redaction", "retry", "search", "timeline"]

@@ -13,8 +13,8 @@ from onceward.hub.claims.claims import claim_json, recovery_point_of
 from onceward.hub.console.claims.actions import audit_action, record_resolution
 from onceward.hub.console.claims.provider import ask_provider, reconciled_tool
 from onceward.hub.console.claims.query import parse_query
+from onceward.hub.console.claims.redaction import redact_claim
 from onceward.hub.console.claims.search import SearchResult, find_doubts
-from onceward.hub.console.claims.secrecy import hidden_key
 from onceward.hub.console.forms import Form
 from onceward.hub.console.pages.operation import NOTICES
 from onceward.hub.console.rendering import url
@@ -55,7 +55,7 @@ def _with_evidence(visit: Visit, claim: dict[str, Any], entry: Entry) -> dict[st
     asks = visit.may_act and reconciled_tool(visit.console, claim["scope"], claim["key"]) is not None
     point = recovery_point_of(visit.console.codec, entry) if visit.sees_secrets else None
     verdict = visit.console.verdicts.of(claim["scope"], claim["key"])
-    return {**hidden_key(visit, claim), "asks": asks, "recovery_point": point, "verdict": verdict}
+    return {**redact_claim(visit, claim), "asks": asks, "recovery_point": point, "verdict": verdict}
 
 
 async def ask(visit: Visit, form: Form) -> Response:

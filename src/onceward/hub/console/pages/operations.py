@@ -10,8 +10,8 @@ from onceward.core.claim import WIRE_STATUSES, Entry
 from onceward.errors import InvalidInput
 from onceward.hub.claims.claims import claim_json
 from onceward.hub.console.claims.query import ClaimQuery, parse_query
+from onceward.hub.console.claims.redaction import redact_claim
 from onceward.hub.console.claims.search import SearchResult, find_claims
-from onceward.hub.console.claims.secrecy import hidden_key
 from onceward.hub.console.visit import Visit
 from onceward.hub.db_threads import in_thread
 from onceward.hub.security import tokens
@@ -39,7 +39,7 @@ async def show(visit: Visit) -> Response:
         problem=problem,
         query=query,
         claims=[
-            hidden_key(visit, claim_json(ledger, one, found.now), query.exact_key)
+            redact_claim(visit, claim_json(ledger, one, found.now), query.exact_key)
             for one in found.entries
             if query.key or not _is_job(one)
         ],

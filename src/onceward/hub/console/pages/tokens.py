@@ -29,12 +29,12 @@ async def show(visit: Visit) -> Response:
 
     found = (await in_thread(read))[::-1]
     valid = [one for one in found if one.revoked_at is None and not one.is_expired()]
-    over = [one for one in found if one.revoked_at is not None or one.is_expired()]
-    shown = [*valid, *over][:_SHOWN_MAX]
-    asked = next((one for one in valid if one.token_id == visit.query("revoke")), None)
+    ended = [one for one in found if one.revoked_at is not None or one.is_expired()]
+    shown = [*valid, *ended][:_SHOWN_MAX]
+    to_revoke = next((one for one in valid if one.token_id == visit.query("revoke")), None)
     own = visit.visitor.principal.token_id
     notice = "The token is revoked. Its requests are refused from now on." if visit.query("notice") else ""
-    return await visit.page("tokens.html", tokens=shown, count=len(found), asked=asked, own=own, notice=notice)
+    return await visit.page("tokens.html", tokens=shown, count=len(found), to_revoke=to_revoke, own=own, notice=notice)
 
 
 async def revoke(visit: Visit, form: Form) -> Response:

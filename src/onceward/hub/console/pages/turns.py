@@ -58,15 +58,17 @@ class BeatView:
 async def show(visit: Visit) -> Response:
     """Show the newest turns: all for an admin, and otherwise those of the visitor's own principal."""
     hub = visit.hub
-    whose = None if _sees_all(visit) else visit.visitor.principal.name
+    principal = None if _sees_all(visit) else visit.visitor.principal.name
 
     def read() -> tuple[list[TurnRow], str | None]:
         with hub.database.read() as tx:
-            page = newest_turns(tx, _LIMIT, visit.query("after"), whose)
+            page = newest_turns(tx, _LIMIT, visit.query("after"), principal)
             return [TurnRow(one, messages_of(tx, one)) for one in page.items], page.next_after
 
     rows, after = await in_thread(read)
-    return await visit.page("turns.html", rows=rows, after=after, whose=whose, is_later=bool(visit.query("after")))
+    return await visit.page(
+        "turns.html", rows=rows, after=after, principal=principal, is_later=bool(visit.query("after"))
+    )
 
 
 async def show_one(visit: Visit) -> Response:
