@@ -31,7 +31,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 TOP = "__init__"
 # Inside the hub: what these share is below them; they do not know of each other.
 STRANGERS = frozenset({"turns", "ingest", "topics", "tasks"})
-BELOW_STRANGERS = frozenset({"file_lock", "db", "events", "blobs", "media", "archives", "web_url"})
+BELOW_STRANGERS = frozenset({"file_lock", "db", "db_threads", "events", "blobs", "media", "archives", "web_url"})
 
 # Where each package from outside may be imported: in one module, behind which it can be replaced.
 DRIVERS: dict[str, tuple[str, ...]] = {

@@ -198,7 +198,7 @@ def manifest(data: bytes) -> object:
     assert (found.database.name, found.ledger.name) == ("hub.db", "ledger.db"), "a name becomes a path"
     assert isinstance(found.blobs.count, int)
     assert all(isinstance(one, str) for one in found.damaged)
-    json.dumps(found.shown())
+    json.dumps(found.json())
     return found.format
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from onceward import errors
 from onceward.core.claim import Claim, Move, Write, WriteResult
-from onceward.core.key import shown
+from onceward.core.key import short_key
 from onceward.http.client.intents import Intents
 from onceward.ledger import Ledger
 from onceward.ledger.run import current_claim
@@ -41,7 +41,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ],
 )
 def test_a_key_is_shown_as_its_first_twenty_characters(key: str, seen: str) -> None:
-    assert shown(key) == seen
+    assert short_key(key) == seen
 
 
 async def claimed(ledger: Ledger, *, repeatable: bool = True) -> Claim:
@@ -152,5 +152,5 @@ def test_an_intent_that_is_too_old_is_reported_with_its_shortened_key(tmp_path: 
     with pytest.raises(errors.InDoubt) as raised:
         book.key_for("order-42")
 
-    assert shown(key) in str(raised.value)
+    assert short_key(key) in str(raised.value)
     assert key not in str(raised.value)

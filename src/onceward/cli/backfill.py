@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol
 
 import click
 
-from onceward.cli.backend import Shown
+from onceward.cli.backend import JsonObject
 from onceward.hub.ingest.backfill.checkpoint import Checkpoints
 from onceward.hub.ingest.backfill.detect import open_source
 from onceward.hub.ingest.backfill.item import MessageSource
@@ -48,7 +48,7 @@ class IngestBackend(Protocol):
 
     def sink(self, schema: str, *, dry_run: bool) -> Sink: ...
 
-    def policies(self, schema: str | None) -> list[Shown]: ...
+    def policies(self, schema: str | None) -> list[JsonObject]: ...
 
     def test_mode(self) -> bool: ...
 
@@ -87,7 +87,7 @@ class BackfillReport:
     def reasons(self) -> list[tuple[str, int]]:
         return self.kinds.most_common(_REASONS_MAX)
 
-    def shown_counts(self) -> Shown:
+    def shown_counts(self) -> JsonObject:
         count = sum(self.actions.values())
         rate = round(count / self.seconds) if self.seconds else 0
         return {
@@ -96,7 +96,7 @@ class BackfillReport:
             **{action: self.actions[action] for action in ACTIONS},
         }
 
-    def shown(self) -> Shown:
+    def json(self) -> JsonObject:
         return {
             "schema": self.schema,
             "dry_run": self.dry_run,

@@ -127,14 +127,25 @@ import enum
 from dataclasses import field, replace
 from typing import TypeAlias, assert_never
 
-from onceward.core.entry import FINISHED, SECOND, SECRET_UNIT, UNFINISHED, Entry, Ref, Status
+from onceward.core.entry import (
+    EXPIRED,
+    FINISHED,
+    SECOND,
+    SECRET_UNIT,
+    UNFINISHED,
+    WIRE_STATUSES,
+    Entry,
+    Ref,
+    Status,
+    wire_status,
+)
 from onceward.core.outcome import NOTHING, Outcome
 from onceward.core.record import record
 
 __all__ = [
-    "ABANDONS", "CHECK_STATUS", "EVER", "FINISHED", "MOVES", "SECOND", "SECRET_UNIT", "UNFINISHED", "Append", "Begin", "Busy", "Claim", "Entry",
-    "Expired", "Found", "InDoubt", "Mark", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb", "Write", "WriteResult", "apply",
-    "committed", "doubted", "found", "mints",
+    "ABANDONS", "CHECK_STATUS", "EVER", "EXPIRED", "FINISHED", "MOVES", "SECOND", "SECRET_UNIT", "UNFINISHED", "WIRE_STATUSES", "Append",
+    "Begin", "Busy", "Claim", "Entry", "Expired", "Found", "InDoubt", "Mark", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb",
+    "Write", "WriteResult", "apply", "committed", "doubted", "found", "mints", "wire_status",
 ]  # fmt: skip
 
 

@@ -25,6 +25,12 @@ class Status(enum.StrEnum):
     IN_DOUBT = "in_doubt"
 
 
+# The status word of completed entries whose retention is over and whose key is refused (`Entry.expired`). Not stored.
+EXPIRED = "expired"
+# The status words of the HTTP contract, the command line and the console.
+WIRE_STATUSES = (*(one.value for one in Status), EXPIRED)
+
+
 class Ref(NamedTuple):
     """The identity of an entry: its scope and its key."""
 
@@ -199,6 +205,16 @@ class Entry:
         """
         until = None if self.expires_at is None else self.refuse_until
         return replace(self, outcome=NOTHING, recovery=None, recovery_seq=0, expires_at=until, refuse_until=until)
+
+
+def wire_status(entry: Entry, now: int) -> str:
+    """Return the status word of an entry as users see it: one of `WIRE_STATUSES`.
+
+    Args:
+        entry: The entry.
+        now: The time in microseconds since 1970, by the store's clock.
+    """
+    return EXPIRED if entry.expired(now) else entry.status.value
 
 
 FINISHED = frozenset({Status.COMPLETED, Status.FAILED})

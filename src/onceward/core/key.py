@@ -60,7 +60,7 @@ def check_built_key(key: object) -> str:
     text = check_key(key)
     if has_address(text):
         raise InvalidKey(
-            f"the key {shown(text)!r} contains the memory address of an object, so a retry would never find it;"
+            f"the key {short_key(text)!r} contains the memory address of an object, so a retry would never find it;"
             " build the key from the object's id"
         )
     return text
@@ -81,7 +81,7 @@ def check_namespace(namespace: object) -> str:
     return namespace
 
 
-def shown(key: str) -> str:
+def short_key(key: str) -> str:
     """Return the key cut to the length that messages and logs may show."""
     return key if len(key) <= KEY_CHARACTERS_SHOWN else key[:KEY_CHARACTERS_SHOWN] + CUT
 

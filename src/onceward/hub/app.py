@@ -36,13 +36,13 @@ from onceward.hub.config.setting import without_password
 from onceward.hub.console.console import console_of_hub
 from onceward.hub.console.routing import routes as console_routes
 from onceward.hub.monitoring.gauges import HubGauges
-from onceward.hub.routes import admin, audit, chat, claims, events, ingest, pages, settings, tasks, topics
+from onceward.hub.routes import admin, audit, chat, claims, events, ingest, metrics, pages, settings, tasks, topics
 from onceward.hub.security.auth import AuthMiddleware, principal_of
 from onceward.hub.security.client_address import ClientAddressMiddleware
 from onceward.hub.security.hosts import HostsMiddleware
 from onceward.hub.security.streams import StreamsMiddleware
 from onceward.hub.state import HubState
-from onceward.hub.web import metrics, problems, route_index
+from onceward.hub.web import problems, route_index
 from onceward.hub.web.active_schema import ActiveSchemaMiddleware, variant_of
 from onceward.hub.web.head import HeadMiddleware
 from onceward.hub.web.request_log import RequestLogMiddleware

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from onceward.http.openapi import PROBLEM_SCHEMA
 from onceward.http.openapi_refusals import PROBLEM_MEDIA_TYPE, RETRY_AFTER
-from onceward.hub.reference.request_examples import add_request_examples
+from onceward.hub.openapi_examples import add_request_examples
 from onceward.hub.security.scopes import scope_needed, scopes_of
 
 # Schemas of FastAPI's own validation responses, which the hub never sends.

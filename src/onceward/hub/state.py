@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 from onceward.http.keyed.operation import idempotency
 from onceward.hub.blobs.open import open_blobs
 from onceward.hub.chat.service import Turns
-from onceward.hub.config.data_folder import ledger, response_form, upload_rules
+from onceward.hub.config.data_folder import ledger, response_codec, upload_rules
 from onceward.hub.console.check_ring import CheckRing
 from onceward.hub.console.counter_history import CounterHistory
 from onceward.hub.db.engine import open_database
@@ -38,13 +38,13 @@ class HubState:
         self.config = config
         self.database = open_database(config.database_url, connections=config.hub.database_connections)
         self.doubts = DoubtRecord(self.database, "whole" if config.hub.log_keys == "whole" else "short")
-        self.ledger = ledger(config, on_doubt=self.doubts.notify)
+        self.ledger = ledger(config, on_doubt=self.doubts.record_doubt)
         self.webhook: DoubtWebhook | None = None
         if config.hub.on_doubt:
             secret = config.hub.on_doubt_secret
             self.webhook = DoubtWebhook(config.hub.on_doubt, secret, self.database, self.ledger)
-            self.doubts.recorded = self.webhook.wake
-        self.response_form = response_form(config)
+            self.doubts.on_recorded = self.webhook.wake
+        self.response_codec = response_codec(config)
         self.feed = Feed(
             self.database,
             heartbeat_seconds=config.events.heartbeat_seconds,

@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from typing import Literal, TypeAlias
 
 from onceward.core.claim import SECOND, Entry
-from onceward.core.key import shown
+from onceward.core.key import short_key
 from onceward.core.log_event import Command, log_event
 from onceward.errors import InvalidOption
 
@@ -109,7 +109,7 @@ def doubt_fields(entry: Entry, log_keys: LogKeys = "short") -> dict[str, object]
 
 def shown_key(scope: str, key: str) -> str:
     """Return a key, cut if a client chose it. The scope begins with the namespace."""
-    return shown(key) if scope.partition(":")[2].startswith(CLIENT_LAYERS) else key
+    return short_key(key) if scope.partition(":")[2].startswith(CLIENT_LAYERS) else key
 
 
 def _command(namespace: str, scope: str, key: str, version: int, verdict: str) -> Command:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 
 from onceward.core import claim as machine
 from onceward.core.claim import (
+    EXPIRED,
     SECOND,
+    WIRE_STATUSES,
     Append,
     Begin,
     Busy,
@@ -33,7 +35,7 @@ from onceward.core.claim import (
     Verb,
 )
 from onceward.core.fingerprint import fingerprint as fingerprint_of
-from onceward.core.key import LABEL_BYTES_MAX, NOTE_BYTES_MAX, check_key, check_namespace, check_scope, clip, shown
+from onceward.core.key import LABEL_BYTES_MAX, NOTE_BYTES_MAX, check_key, check_namespace, check_scope, clip, short_key
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome, as_bytes, inline, pack
 from onceward.core.verdict import Committed, NotCommitted
 from onceward.errors import ClaimLost, InvalidOption
@@ -73,8 +75,6 @@ MoveCoroutine: TypeAlias = Coroutine[Any, Any, bool]
 LEASE_SECONDS = 30.0
 RETAIN_SECONDS = 24 * 3600.0
 WAIT_SECONDS = 30.0
-# The status in `scan` of completed entries whose retention is over and whose key is refused. It is not stored.
-EXPIRED = "expired"
 # How long a begin is repeated while the store does not respond. A settle is repeated for as long as the lease, or for
 # `patience_seconds`.
 BEGIN_SECONDS = 5.0
@@ -436,7 +436,7 @@ class Ledger(Closing):
             part = tuple(chunks[start : start + CHUNKS_PER_WRITE])
             write = Append(entry.scope, entry.key, write_id(), entry.version, seq + start, part)
             if not machine.committed(write, await self._write(write, self._write_seconds)):
-                raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over; its chunks were not stored")
+                raise ClaimLost(f"the claim on {short_key(entry.key)!r} was taken over; its chunks were not stored")
 
     async def mark(self, claim: Claim, seq: int, text: str) -> None:
         """Record a recovery point. Effects use `current_claim().recovery_point(value)` instead.
@@ -454,7 +454,7 @@ class Ledger(Closing):
         entry = claim.entry
         write = Mark(entry.scope, entry.key, write_id(), entry.version, seq, text)
         if not machine.committed(write, await self._write(write, self._write_seconds)):
-            raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over or has ended; stop, and call again")
+            raise ClaimLost(f"the claim on {short_key(entry.key)!r} was taken over or has ended; stop, and call again")
 
     # Reading.
 
@@ -506,7 +506,7 @@ class Ledger(Closing):
         try:
             wanted = None if status is None else Status.COMPLETED if status == EXPIRED else Status(status)
         except ValueError as error:
-            raise InvalidOption(f"status must be one of {', '.join(Status)}, {EXPIRED}, not {status!r}") from error
+            raise InvalidOption(f"status must be one of {', '.join(WIRE_STATUSES)}, not {status!r}") from error
         full = None if scope is None else self._scope(scope)
         page = await self._dispatcher.call(lambda store: store.scan(full, wanted, after, limit))
         if status == EXPIRED and page.entries:

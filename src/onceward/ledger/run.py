@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from onceward import errors
 from onceward.core.claim import Busy, Claim, Entry, Expired, InDoubt, Mismatch, Ref, Replay, Status
-from onceward.core.key import check_built_key, shown
+from onceward.core.key import check_built_key, short_key
 from onceward.core.log_event import log_event
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
@@ -71,7 +71,7 @@ async def run(
                     return unpack(body, terms.returns)
                 # The chunks were purged between two reads, so the outcome has expired. Begin again.
             case Mismatch():
-                raise errors.KeyReused(f"the key {shown(key)!r} was already used with different arguments")
+                raise errors.KeyReused(f"the key {short_key(key)!r} was already used with different arguments")
             case Expired():
                 raise _expired(key)
             case InDoubt(entry, now):
@@ -80,7 +80,7 @@ async def run(
                 if not await _resolve(ledger, scope, key, entry, verdict, terms):
                     if verdict is not Open.PENDING or remaining <= 0:
                         raise errors.InDoubt(
-                            f"it is unknown whether the effect of {shown(key)!r} happened (attempt {entry.attempt},"
+                            f"it is unknown whether the effect of {short_key(key)!r} happened (attempt {entry.attempt},"
                             f" version {entry.version}); resolve it with a reconcile hook or by hand",
                             entry.version,
                         )
@@ -89,7 +89,7 @@ async def run(
             case Busy(entry, retry_after, locked):
                 if remaining <= 0:
                     raise errors.Busy(
-                        f"another caller still holds the key {shown(key)!r} after a wait of {wait_seconds:g} s",
+                        f"another caller still holds the key {short_key(key)!r} after a wait of {wait_seconds:g} s",
                         retry_after / 1_000_000,
                     )
                 if locked:
@@ -154,7 +154,7 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
                     raise errors.TransactionConflict(f"{note}, so none of its changes were made; call again")
                 await ledger.doubt(claim, note)
                 raise errors.InDoubt(
-                    f"{note}, and it is unknown what else the effect of {shown(claim.entry.key)!r} did; resolve it with"
+                    f"{note}, and it is unknown what else the effect of {short_key(claim.entry.key)!r} did; resolve it with"
                     " a reconcile hook or by hand; if the transaction is all it does, declare it 'idempotent'",
                     claim.version,
                 )
@@ -163,7 +163,7 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
         log_event(
             logger.error,
             "bound_transaction_not_settled",
-            key=shown(claim.entry.key),
+            key=short_key(claim.entry.key),
             hint="call settle() on the bound claim before the commit; this outcome is settled outside the transaction",
         )
     try:
@@ -180,7 +180,7 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
     log_event(
         logger.warning,
         "late_result_discarded",
-        key=shown(claim.entry.key),
+        key=short_key(claim.entry.key),
         hint="another holder took over the claim, and its outcome counts; a longer lease prevents that",
     )
     return await _recorded_value(ledger, claim, terms)
@@ -201,7 +201,7 @@ async def _storable_outcome(ledger: Ledger, claim: Claim, value: object, terms: 
         log_event(
             logger.warning,
             "result_not_stored",
-            key=shown(claim.entry.key),
+            key=short_key(claim.entry.key),
             result_type=type(value).__qualname__,
             hint="the key is settled without its result; return a smaller value, or one of a supported type",
         )
@@ -234,23 +234,25 @@ async def _recorded_value(ledger: Ledger, claim: Claim, terms: Terms) -> object:
         if entry is None or entry.status is Status.FAILED or entry.fingerprint != claim.entry.fingerprint:
             # With another fingerprint, the retention is over and the key belongs to another call by now.
             raise errors.ClaimLost(
-                f"the claim on {shown(ref.key)!r} was taken over and that attempt failed; call again"
+                f"the claim on {short_key(ref.key)!r} was taken over and that attempt failed; call again"
             )
         if entry.status is Status.COMPLETED:
             return await _value_of(ledger, entry, terms)
         if entry.status is Status.IN_DOUBT:
-            raise errors.InDoubt(f"the claim on {shown(ref.key)!r} was taken over and is in doubt", entry.version)
+            raise errors.InDoubt(f"the claim on {short_key(ref.key)!r} was taken over and is in doubt", entry.version)
         remaining = deadline - dispatcher_of(ledger).monotonic()
         if remaining <= 0:
-            raise errors.Busy(f"the claim on {shown(ref.key)!r} was taken over, and its new holder is still running")
+            raise errors.Busy(
+                f"the claim on {short_key(ref.key)!r} was taken over, and its new holder is still running"
+            )
         seen = await ledger.wait(entry, remaining)
         if seen.entry is not None and seen.entry.status is Status.IN_PROGRESS:
-            raise errors.ClaimLost(f"the claim on {shown(ref.key)!r} was taken over and abandoned; call again")
+            raise errors.ClaimLost(f"the claim on {short_key(ref.key)!r} was taken over and abandoned; call again")
 
 
 def _expired(key: str) -> errors.Expired:
     return errors.Expired(
-        f"the effect of {shown(key)!r} has happened, and its result is no longer kept; it will not run again; use a new"
+        f"the effect of {short_key(key)!r} has happened, and its result is no longer kept; it will not run again; use a new"
         " key for new work"
     )
 
@@ -260,7 +262,7 @@ async def _value_of(ledger: Ledger, entry: Entry, terms: Terms) -> object:
     if body is None and entry.refuse_until is not None and entry.expires_at == entry.refuse_until:
         raise _expired(entry.key)
     if body is None and entry.outcome.chunks:
-        raise errors.ClaimLost(f"the outcome of {shown(entry.key)!r} expired while it was being read; call again")
+        raise errors.ClaimLost(f"the outcome of {short_key(entry.key)!r} expired while it was being read; call again")
     return unpack(body, terms.returns)
 
 

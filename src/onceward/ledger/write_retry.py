@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from onceward.core.claim import Begin, Write, WriteResult
-from onceward.core.key import shown
+from onceward.core.key import short_key
 from onceward.errors import OncewardError, StoreClosed, StoreUnavailable
 from onceward.ledger.transaction import refuse_inside_bound
 from onceward.store.dispatch.batcher import Batcher
@@ -39,7 +39,7 @@ class RetryingWriter:
                         return result
                     if self.dispatcher.monotonic() + pause > deadline:
                         raise StoreUnavailable(  # noqa: TRY301
-                            f"the entry of {shown(write.key)!r} is still locked by another transaction"
+                            f"the entry of {short_key(write.key)!r} is still locked by another transaction"
                         )
                 except StoreUnavailable as error:
                     # Before the effect (a begin), a permanent refusal is reported at once. After the effect, retry: a

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from onceward.core.claim import Entry
-from onceward.core.key import shown
+from onceward.core.key import short_key
 from onceward.core.log_event import log_event
 from onceward.core.verdict import Committed, Final, NotCommitted, Open, Verdict
 from onceward.errors import InvalidOption, described
@@ -47,7 +47,7 @@ def hook(name: str, ask: Hook) -> Hook:
         log_event(
             logger.warning,
             "reconcile_unknown",
-            key=shown(entry.key),
+            key=short_key(entry.key),
             reconciler=name,
             reason=reason,
             hint="the key stays in doubt; correct the cause and call again, or resolve it by hand",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from onceward.core.claim import EVER, Entry
-from onceward.core.key import shown
+from onceward.core.key import short_key
 from onceward.core.outcome import Outcome
 from onceward.core.timestamp import to_text
 from onceward.errors import ClaimLost, InvalidOption, OncewardError, StoreUnavailable, TransactionConflict
@@ -93,7 +93,9 @@ class BoundConnection:
                     f"the {isolation[0][0]} transaction began before the claim and cannot see it;"
                     " begin the transaction inside the effect, and repeat it if it conflicts"
                 )
-        raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over, or this connection is to another database")
+        raise ClaimLost(
+            f"the claim on {short_key(entry.key)!r} was taken over, or this connection is to another database"
+        )
 
     def settle(
         self,
@@ -124,7 +126,7 @@ class BoundConnection:
             now_or_none = self.clock() if self.clock else None
             rows = yield _SETTLE_POSTGRES, values | {"now": now_or_none, "expires": expires, "refuse": until}
         if not rows:
-            raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over; roll this transaction back")
+            raise ClaimLost(f"the claim on {short_key(entry.key)!r} was taken over; roll this transaction back")
         if rows[0][0] != locked_in:
             raise TransactionConflict(f"{ENDED}; this is another transaction: roll it back")
         return None

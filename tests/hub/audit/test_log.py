@@ -29,7 +29,7 @@ def test_a_row_says_who_did_what_when_and_with_what_result(database: Database) -
         log.append(tx, ADA, "claim.purge", None, {}, result="refused", started_id=first)
     newest, oldest = listed(database)
 
-    assert oldest.shown() == {
+    assert oldest.json() == {
         "audit_id": first,
         "created_at": oldest.created_at,
         "principal": "ada",
@@ -103,11 +103,11 @@ def test_retention_deletes_old_rows_and_the_database_keeps_new_ones(database: Da
             old = time_text(now - datetime.timedelta(days=days))
             tx.execute(insert(audit_log).values(created_at=old, target=str(days), **row))
     with database.write() as tx:
-        first = log.retain(tx, datetime.timedelta(days=365))
-        again = log.retain(tx, datetime.timedelta(days=365))
+        first = log.delete_old_rows(tx, datetime.timedelta(days=365))
+        again = log.delete_old_rows(tx, datetime.timedelta(days=365))
     after_a_year = [one.target for one in listed(database)]
     with database.write() as tx:
-        log.retain(tx, datetime.timedelta(days=30))
+        log.delete_old_rows(tx, datetime.timedelta(days=30))
 
     assert (first, again) == (1, 0)
     assert after_a_year == ["40", "31", "new"]

@@ -10,7 +10,7 @@ import pytest
 from onceward.errors import Conflict, StoreUnavailable
 from onceward.hub.audit.actor import Actor, local_actor
 from onceward.hub.audit.log import AuditRow, audit_page
-from onceward.hub.audit.recorder import recorded, recorded_blocking
+from onceward.hub.audit.recorder import record_action, record_action_blocking
 from onceward.hub.db.engine import Database, open_database
 
 ADA = Actor("ada", "api")
@@ -26,7 +26,7 @@ def listed(database: Database) -> list[AuditRow]:
 def run(database: Database, error: BaseException | None, *, blocking: bool) -> None:
     """Run an action, which raises this error if there is one."""
     if blocking:
-        with recorded_blocking(database, *ARGUMENTS) as audit:
+        with record_action_blocking(database, *ARGUMENTS) as audit:
             assert [row.result for row in listed(database)][-1] == "started", "it is committed before the action"
             audit.details = {"status": "completed"}
             if error is not None:
@@ -34,7 +34,7 @@ def run(database: Database, error: BaseException | None, *, blocking: bool) -> N
         return
 
     async def main() -> None:
-        async with recorded(database, *ARGUMENTS) as audit:
+        async with record_action(database, *ARGUMENTS) as audit:
             assert [row.result for row in listed(database)][-1] == "started", "it is committed before the action"
             audit.details = {"status": "completed"}
             if error is not None:
@@ -73,12 +73,12 @@ def test_an_action_that_cannot_be_recorded_is_not_done(database: Database, block
     with closing(open_database(str(database.engine.url))) as other:
 
         async def act() -> None:
-            async with recorded(other, *ARGUMENTS):
+            async with record_action(other, *ARGUMENTS):
                 done.append(1)
 
         with suppress(Exception):
             if blocking:
-                with recorded_blocking(other, *ARGUMENTS):
+                with record_action_blocking(other, *ARGUMENTS):
                     done.append(1)
             else:
                 asyncio.run(act())
@@ -90,7 +90,7 @@ def test_an_action_that_cannot_be_recorded_is_not_done(database: Database, block
 def test_an_action_keeps_its_result_if_the_second_row_cannot_be_written(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with recorded_blocking(database, *ARGUMENTS):
+    with record_action_blocking(database, *ARGUMENTS):
         database.writer.close()
 
     assert any(message.startswith("audit_result_not_written") for message in caplog.messages)

@@ -17,7 +17,7 @@ from onceward import errors
 from onceward.hub.client import Event, Following, Gap, Hub
 from onceward.hub.db.engine import open_database
 from onceward.hub.db.timestamps import now_text
-from onceward.hub.events.log import retain
+from onceward.hub.events.log import delete_old_events
 
 
 def test_a_stream_that_is_cut_repeatedly_misses_nothing(url: str, run_with_hub: RunWithHub) -> None:
@@ -115,7 +115,7 @@ def test_events_that_are_no_longer_stored_are_never_skipped_silently(
         topic = (await hub.create_topic("Old")).topic
         last = [(await hub.post_message(topic.id, "ada", str(number))).event_id or 0 for number in range(9)][-1]
         with closing(open_database(f"sqlite:///{restartable_hub.data_dir}/hub.db")) as database, database.write() as tx:
-            retain(tx, now_text(), limit=last - 4)
+            delete_old_events(tx, now_text(), limit=last - 4)
         with pytest.raises(errors.EventsLost) as raised:
             await anext(hub.follow(1))
         with pytest.raises(errors.EventsLost):

@@ -14,7 +14,7 @@ from tests.servers.database_pool import DatabasePool
 
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import Config, HubSettings
-from onceward.hub.console.visit import SECTIONS, next_of
+from onceward.hub.console.visit import SECTIONS, safe_next_path
 from onceward.hub.db.engine import open_database
 from onceward.hub.security import tokens
 from onceward.ledger import Ledger
@@ -170,8 +170,8 @@ def test_hostile_names_cannot_run_script_on_any_page(
     ["https://evil.example/", "//evil.example", "/console//evil", "/console/\\evil", "/console/\r\nX: y", "", "/"],
 )
 def test_after_the_login_only_pages_of_the_console_follow(text: str) -> None:
-    assert next_of(text) == "/console/"
-    assert next_of("/console/operations?q=a") == "/console/operations?q=a"
+    assert safe_next_path(text) == "/console/"
+    assert safe_next_path("/console/operations?q=a") == "/console/operations?q=a"
 
 
 def test_a_page_without_a_form_says_so_and_an_unknown_one_too(browser: NoScriptBrowser) -> None:

@@ -13,7 +13,7 @@ from onceward.hub.db import migrate as migrating
 from onceward.hub.db.engine import Database, open_database
 from onceward.hub.db.migrate import migrate
 from onceward.hub.db.request_key import RequestKey
-from onceward.hub.events.log import NewEvent, append, extent, page, retain
+from onceward.hub.events.log import NewEvent, append, delete_old_events, extent, page
 
 LATER = "9999"
 
@@ -80,7 +80,7 @@ def test_ids_of_events_deleted_by_retention_are_not_reused(before: Database) -> 
     with before.write() as tx:
         append(tx, [new(), new()])
     with before.write() as tx:
-        assert retain(tx, LATER) == 2
+        assert delete_old_events(tx, LATER) == 2
 
     migrate(before)
 

@@ -16,7 +16,7 @@ from onceward.errors import StoreUnavailable
 from onceward.hub.db.engine import Database, Transaction
 from onceward.hub.db.timestamps import now_text
 from onceward.hub.events.catch_up import CatchUpPage, read_catch_up
-from onceward.hub.events.log import Extent, append, extent, retain
+from onceward.hub.events.log import Extent, append, delete_old_events, extent
 from onceward.hub.events.session import FeedSession
 
 # Nothing but the right wake-up ends a wait.
@@ -37,7 +37,7 @@ def test_events_that_arrive_while_the_log_is_read_are_sent_at_once(
             read.set()
             with database.write() as tx:
                 append(tx, new(5))
-                retain(tx, now_text(), limit=4)
+                delete_old_events(tx, now_text(), limit=4)
             server.feed.notify()
             until(lambda: server.feed._ring._end == 5, "the ring does not move")
         return page

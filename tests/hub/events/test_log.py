@@ -14,7 +14,7 @@ from tests.servers.postgres import PostgresServer
 
 from onceward.hub.db.engine import Database, open_database
 from onceward.hub.db.migrate import migrate
-from onceward.hub.events.log import EVERYTHING, Event, Extent, Filter, NewEvent, append, extent, page, retain
+from onceward.hub.events.log import EVERYTHING, Event, Extent, Filter, NewEvent, append, delete_old_events, extent, page
 
 
 def new(number: int, *, topic: str | None = "top_1", name: str = "thing.made") -> NewEvent:
@@ -132,7 +132,7 @@ def test_no_event_in_the_log_can_be_changed_or_deleted(database: Database) -> No
 def test_ids_are_never_reused_even_if_all_events_are_gone(database: Database) -> None:
     write(database, new(1), new(2))
     with database.write() as tx:
-        assert retain(tx, "3000") == 2
+        assert delete_old_events(tx, "3000") == 2
 
     gone = extent_of(database)
     assert (gone.oldest_event_id, gone.last_event_id) == (3, 2)
@@ -164,19 +164,19 @@ def test_retention_deletes_the_oldest_in_batches_and_records_where_the_log_begin
     later = next(event.created_at for event in read(database) if event.event_id == 11)
 
     with database.write() as tx:
-        assert retain(tx, middle) == first_kept - 1
+        assert delete_old_events(tx, middle) == first_kept - 1
     with database.write() as tx:
-        assert retain(tx, later, limit=4) == min(4, 11 - first_kept)
+        assert delete_old_events(tx, later, limit=4) == min(4, 11 - first_kept)
     assert extent_of(database).oldest_event_id == read(database)[0].event_id
     while True:
         with database.write() as tx:
-            if retain(tx, later, limit=4) == 0:
+            if delete_old_events(tx, later, limit=4) == 0:
                 break
 
     assert [event.event_id for event in read(database)] == [11, 12, 13]
     assert extent_of(database).oldest_event_id == 11
     with database.write() as tx:
-        assert retain(tx, "2000") == 0
+        assert delete_old_events(tx, "2000") == 0
 
 
 # Order, on PostgreSQL, where transactions run side by side.

@@ -13,7 +13,7 @@ from tests.waiting import until
 
 from onceward.hub.db.engine import Database
 from onceward.hub.db.timestamps import now_text
-from onceward.hub.events.log import retain
+from onceward.hub.events.log import delete_old_events
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_an_empty_log_is_an_empty_page(http: httpx.Client) -> None:
 def test_a_page_after_a_cursor_older_than_the_log_has_a_gap(http: httpx.Client, database: Database) -> None:
     write(database, new(10))
     with database.write() as tx:
-        retain(tx, now_text(), limit=6)
+        delete_old_events(tx, now_text(), limit=6)
     page = http.get("/api/v1/events", params={"after": 2, "limit": 2}).json()
     at_the_edge = http.get("/api/v1/events", params={"after": 6}).json()
 
@@ -169,7 +169,7 @@ def test_a_filtered_stream_reports_its_progress(http: httpx.Client, database: Da
 def test_a_stream_behind_the_log_starts_with_a_gap(http: httpx.Client, database: Database) -> None:
     write(database, new(10))
     with database.write() as tx:
-        retain(tx, now_text(), limit=6)
+        delete_old_events(tx, now_text(), limit=6)
     with http.stream("GET", "/api/v1/events/stream?after=2") as response:
         received = blocks(response)
         next(received)

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from onceward.hub.db.engine import Database
 from onceward.hub.db.timestamps import now_text
-from onceward.hub.events.log import append, retain
+from onceward.hub.events.log import append, delete_old_events
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_filtered_client_gets_only_its_events_and_the_progress(
 def test_a_client_with_a_cursor_older_than_the_log_gets_a_gap(server: FeedServer, database: Database) -> None:
     write(database, new(10))
     with database.write() as tx:
-        retain(tx, now_text(), limit=6)
+        delete_old_events(tx, now_text(), limit=6)
 
     async def follow() -> None:
         async with client(server) as one:
@@ -130,7 +130,7 @@ def test_events_deleted_by_retention_before_they_were_read_are_reported_as_a_gap
             await one.receive_until("caught_up")
             with database.write() as tx:
                 written = append(tx, new(5))
-                retain(tx, now_text(), limit=4)
+                delete_old_events(tx, now_text(), limit=4)
             server.feed.notify()
             received = [await one.receive(), await one.receive()]
 

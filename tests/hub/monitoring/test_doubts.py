@@ -65,7 +65,7 @@ def test_a_doubt_that_is_reported_and_found_by_two_scans_has_one_event(database:
     record = DoubtRecord(database, "short")
     claim = in_doubt(ledger)
     for _ in range(2):
-        record.notify(entry_of(ledger, claim))
+        record.record_doubt(entry_of(ledger, claim))
     changes = [DoubtRecord(database, "short").scan(ledger), record.scan(ledger)]
 
     data = {"namespace": "onceward", "scope": "call", "key": "k", "version": claim.version}
@@ -91,7 +91,7 @@ def test_a_doubt_that_is_resolved_before_it_was_recorded_has_both_events(databas
     claim = in_doubt(ledger)
     record = DoubtRecord(database, "short")
     for _ in range(2):
-        asyncio.run(record.resolved(claim.entry.scope, "k", claim.version, "committed"))
+        asyncio.run(record.record_resolution(claim.entry.scope, "k", claim.version, "committed"))
     assert ledger.blocking.resolve("call", "k", claim.version, Committed(1), note="checked")
     record.scan(ledger)
 
@@ -100,7 +100,7 @@ def test_a_doubt_that_is_resolved_before_it_was_recorded_has_both_events(databas
 
 def test_the_key_of_a_client_is_cut_in_events_even_if_the_log_shows_it(database: Database, ledger: Ledger) -> None:
     claim = in_doubt(ledger, HTTP_KEY, "http:user:ada")
-    DoubtRecord(database, "whole").notify(entry_of(ledger, claim))
+    DoubtRecord(database, "whole").record_doubt(entry_of(ledger, claim))
     with database.read() as tx:
         body = json.loads(tx.execute(text("SELECT body FROM doubts")).scalar_one())
 
@@ -114,7 +114,7 @@ def test_a_doubt_of_another_namespace_that_this_hub_found_is_recorded_until_it_e
     store = MemoryStore(clock)
     with closing(Ledger(store, namespace="shop", lease_seconds=10)) as shop:
         record = DoubtRecord(database, "short")
-        with closing(Ledger(store, namespace="hub", on_doubt=record.notify)) as hub:
+        with closing(Ledger(store, namespace="hub", on_doubt=record.record_doubt)) as hub:
             claim = shop.blocking.begin("call", "k", repeatable=False)
             assert isinstance(claim, Claim)
             clock.advance(10)
@@ -157,7 +157,7 @@ def test_old_rows_of_resolved_doubts_are_deleted(database: Database, ledger: Led
     claims = {key: in_doubt(ledger, key) for key in ("open", "new", "old")}
     record.scan(ledger)
     for key in ("new", "old"):
-        asyncio.run(record.resolved("onceward:call", key, claims[key].version, "committed"))
+        asyncio.run(record.record_resolution("onceward:call", key, claims[key].version, "committed"))
     long_ago = time_text(datetime.now(UTC) - timedelta(days=KEEP_DAYS + 1))
     with database.write() as tx:
         tx.execute(text("UPDATE doubts SET resolved_at = :at WHERE key = 'old'"), {"at": long_ago})

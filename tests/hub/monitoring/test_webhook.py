@@ -162,7 +162,7 @@ def test_a_doubt_that_is_resolved_before_its_delivery_is_not_sent(
     version = put_in_doubt(ledger, "charge:2")
     record = DoubtRecord(database, "short")
     record.scan(ledger)
-    asyncio.run(record.resolved("idempotency:charges", "charge:2", version, "committed"))
+    asyncio.run(record.record_resolution("idempotency:charges", "charge:2", version, "committed"))
     rounds(2, DoubtWebhook(receiver.url, b"", database, ledger))
 
     assert [json.loads(one.body)["data"]["key"] for one in receiver.received] == ["charge:1"]

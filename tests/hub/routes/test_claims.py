@@ -6,18 +6,20 @@ import base64
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from tests.backends import BACKENDS, Servers
 from tests.hub.in_process_hub import Client, in_process_hub
 from tests.hub.tasks_hub import problem
 
-from onceward.core.claim import Claim
+from onceward.core.claim import WIRE_STATUSES, Claim
 from onceward.core.outcome import Outcome
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import Config, HubSettings
 from onceward.hub.db.engine import open_database
 from onceward.hub.db.migrate import migrate
+from onceward.hub.routes.claims import ClaimStatus
 from onceward.ledger import Ledger
 
 CLAIMS = "/api/v1/claims"
@@ -92,6 +94,10 @@ def test_an_invalid_claim_name_is_refused_by_its_field(client: Client) -> None:
     for field, answers in refusals.items():
         for answer in answers:
             assert [error["field"] for error in problem(answer, 400)["errors"]] == [field], answer.url
+
+
+def test_the_api_declares_the_status_words_of_the_package() -> None:
+    assert get_args(ClaimStatus) == WIRE_STATUSES
 
 
 def test_a_recovery_point_and_an_expired_key_are_shown(client: Client, ledger: Ledger) -> None:

@@ -46,7 +46,7 @@ def test_a_job_is_told_that_the_hub_stops_and_is_waited_for(
             ended.set()
 
     assert database is not None
-    monkeypatch.setattr("onceward.hub.events.log.retain", without_end)
+    monkeypatch.setattr("onceward.hub.events.log.delete_old_events", without_end)
     monkeypatch.setattr(jobs, "delete_old_events", watched)
     config = Config(HubSettings(data_dir=str(tmp_path), database=database_url), events=EventsSettings(keep_days=1.0))
     monkeypatch.setattr(Database, "close", close)

@@ -43,7 +43,7 @@ def test_an_upload_is_stored_shown_and_read_back(attachment_store: AttachmentSto
 
 
 def test_empty_fields_are_not_shown_except_the_labels(attachment_store: AttachmentStore) -> None:
-    shown = attachment_store.link(repo_path="docs/a.md").shown()
+    shown = attachment_store.link(repo_path="docs/a.md").json()
 
     assert set(shown) == {
         "id", "task_id", "kind", "source_type", "media_type", "media_type_source", "repo_path", "created_at",
@@ -129,7 +129,7 @@ def test_the_event_commits_with_the_rows_or_not_at_all(attachment_store: Attachm
     added, removed = attachment_store.events()
     assert (added.name, added.entity_type, added.entity_id, added.topic_id) == (ADDED, "attachment", made.id, None)
     assert (removed.name, removed.entity_id) == (REMOVED, made.id)
-    assert json.loads(added.data) == json.loads(removed.data) == {"attachment": made.shown()}
+    assert json.loads(added.data) == json.loads(removed.data) == {"attachment": made.json()}
     assert json.loads(added.data)["attachment"]["labels"] == ["a", "b"]
 
 
@@ -169,14 +169,14 @@ def test_an_expired_attachment_is_listed_and_not_served(attachment_store: Attach
     made = attachment_store.attach(b"1", expires_at=FUTURE)
     with pytest.raises(InvalidInput, match="future"):
         attachment_store.attach(b"1", expires_at="2020-01-01")
-    assert "expired" not in made.shown()
+    assert "expired" not in made.json()
     attachment_store.write("UPDATE attachments SET expires_at = :now, created_at = :now", now=now_text())
 
     with pytest.raises(Expired):
         attachment_store.content(made.id)
     with attachment_store.database.read() as tx:
         (listed,) = tasks.list_attachments(tx, "t1").items
-    assert listed.shown()["expired"] is True
+    assert listed.json()["expired"] is True
 
 
 def test_the_same_request_again_makes_no_second_attachment(attachment_store: AttachmentStore) -> None:

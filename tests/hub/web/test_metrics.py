@@ -16,6 +16,7 @@ from tests.hub.asgi_client import JSON, request, send_request, websocket
 
 from onceward.http.asgi_types import App
 from onceward.http.middleware.asgi import IdempotencyMiddleware
+from onceward.hub.routes.metrics import router as router_of_metrics
 from onceward.hub.web import metrics, problems
 from onceward.hub.web.request_log import RequestLogMiddleware
 
@@ -41,7 +42,7 @@ def application() -> App:
         await socket.accept()
 
     app.include_router(router, prefix="/api")
-    app.include_router(metrics.router)
+    app.include_router(router_of_metrics)
     problems.install(app)
     return RequestLogMiddleware(IdempotencyMiddleware(app, store="memory:"))
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import click
 
 from onceward.cli.argument import json_argument
-from onceward.cli.backend import AttachmentDetails, Backend, Shown, exactly_one, on_backend, with_key, with_limit
+from onceward.cli.backend import AttachmentDetails, Backend, JsonObject, exactly_one, on_backend, with_key, with_limit
 from onceward.cli.output import as_json, print_fields, print_json, print_table, progress, size_text
 from onceward.errors import AlreadyThere
 from onceward.hub.atomic_file import new_file
@@ -246,14 +246,14 @@ def rm(backend: Backend, attachment_id: str, as_json: bool) -> None:
         click.echo(f"removed: {attachment_id}")
 
 
-def _print_made(made: Shown, as_json: bool) -> None:
+def _print_made(made: JsonObject, as_json: bool) -> None:
     if as_json:
         print_json(made)
     else:
         click.echo(made["id"])
 
 
-def _row(one: Shown) -> tuple[object, ...]:
+def _row(one: JsonObject) -> tuple[object, ...]:
     what = one.get("title") or one.get("filename") or one.get("external_url") or one.get("repo_path")
     expires = "expired" if one.get("expired") else one.get("expires_at")
     return one["id"], one["kind"], what, one.get("media_type"), size_text(one.get("size_bytes")), one["labels"], expires

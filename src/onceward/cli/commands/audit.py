@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import click
 
-from onceward.cli.backend import Shown, with_backend
+from onceward.cli.backend import JsonObject, with_backend
 from onceward.cli.output import as_json, print_json, print_table
 from onceward.cli.settings import DATA
 from onceward.hub.config.config import Config
@@ -23,7 +23,7 @@ _COLUMNS = ("audit_id", "created_at", "principal", "client", "action", "target",
 class AuditBackend(Protocol):
     """The audit log of a running hub, or of a hub's data."""
 
-    def audit(self, limit: int, after: str | None, only: dict[str, str | None]) -> Shown:
+    def audit(self, limit: int, after: str | None, only: dict[str, str | None]) -> JsonObject:
         """Return one page of the entries that meet the conditions, newest first, with `next_after` and `has_more`."""
 
 
@@ -76,7 +76,7 @@ def audit(backend: AuditBackend, limit: int, as_json: bool, **only: str | None) 
       onceward audit --hub https://hub.example.com --token-file token
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     entries: list[dict[str, Any]] = []
-    page: Shown = {"next_after": None, "has_more": True}
+    page: JsonObject = {"next_after": None, "has_more": True}
     while page["has_more"] and len(entries) < limit:
         page = backend.audit(min(_PAGE_MAX, limit - len(entries)), page["next_after"], only)
         entries += page["entries"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from onceward.cli.backend import Shown, exit_on_sigterm
+from onceward.cli.backend import JsonObject, exit_on_sigterm
 from onceward.cli.output import as_json, print_fields, print_json, progress, size_text
 from onceward.cli.settings import WITH_BYTES, settings
 from onceward.hub.config.config import Config
@@ -36,7 +36,7 @@ def backup(config: Config, folder: Path, as_json: bool) -> int:
 
     with exit_on_sigterm(), progress("backing up", in_bytes=True, hidden=as_json) as update:
         manifest = back_up(config, folder, update)
-    _print(manifest.shown(), as_json, folder)
+    _print(manifest.json(), as_json, folder)
     if manifest.damaged:
         click.echo(
             f"{len(manifest.damaged)} blobs are not in the backup, because their bytes are missing or damaged; run"
@@ -65,10 +65,10 @@ def restore(config: Config, folder: Path, as_json: bool) -> None:
 
     with exit_on_sigterm(), progress("restoring", in_bytes=True, hidden=as_json) as update:
         manifest = restore_backup(folder, config, update)
-    _print(manifest.shown(), as_json, config.data_folder)
+    _print(manifest.json(), as_json, config.data_folder)
 
 
-def _print(manifest: Shown, as_json: bool, folder: Path) -> None:
+def _print(manifest: JsonObject, as_json: bool, folder: Path) -> None:
     if as_json:
         print_json({"folder": str(folder), **manifest})
         return

@@ -12,39 +12,40 @@ from typing import Any, Protocol
 import click
 
 from onceward.cli.argument import json_argument
-from onceward.cli.backend import Shown, exactly_one, with_backend
+from onceward.cli.backend import JsonObject, exactly_one, with_backend
 from onceward.cli.output import as_json, print_fields, print_json, print_table
 from onceward.cli.settings import DATA
-from onceward.core.claim import Status
+from onceward.core.claim import WIRE_STATUSES
 from onceward.hub.config.config import Config
 
 # Exit code of `--fail-if-any`, for monitoring scripts.
 FOUND = 3
 _PAGE_MAX = 500
 _versions = click.IntRange(1, 2**53 - 1)
-# `expired` is not stored: completed, its retention is over, and its key is refused.
-_statuses = click.Choice([*(status.value for status in Status), "expired"])
+_statuses = click.Choice(WIRE_STATUSES)
 
 
 class ClaimsBackend(Protocol):
     """Claims of a running hub, or of a ledger."""
 
-    def claims(self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool) -> Shown:
+    def claims(
+        self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool
+    ) -> JsonObject:
         """Return one page: `claims`, `next_after` and `has_more`."""
 
-    def claim(self, scope: str, key: str) -> Shown: ...
+    def claim(self, scope: str, key: str) -> JsonObject: ...
 
     def resolve_claim(
-        self, scope: str, key: str, version: int, verdict: str, reason: str, value: Any, response: Shown | None
-    ) -> Shown:
+        self, scope: str, key: str, version: int, verdict: str, reason: str, value: Any, response: JsonObject | None
+    ) -> JsonObject:
         """Resolve a doubt. A `response` has `status`, `headers` and `body_base64`."""
 
-    def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> Shown: ...
+    def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> JsonObject: ...
 
-    def forget_claim(self, scope: str, key: str, version: int, reason: str) -> Shown:
+    def forget_claim(self, scope: str, key: str, version: int, reason: str) -> JsonObject:
         """Remove a completed claim, and return it as it was."""
 
-    def purge_claims(self) -> Shown: ...
+    def purge_claims(self) -> JsonObject: ...
 
 
 @contextmanager
@@ -124,7 +125,7 @@ def list_(
     return FOUND if fail_if_any and found["claims"] else 0
 
 
-def _listed(backend: ClaimsBackend, scope: str | None, status: str | None, limit: int, oldest: bool) -> Shown:
+def _listed(backend: ClaimsBackend, scope: str | None, status: str | None, limit: int, oldest: bool) -> JsonObject:
     """Return at most `limit` claims, reading as many pages as needed."""
     found = backend.claims(scope, status, min(limit, _PAGE_MAX), None, oldest=oldest)
     claims = found["claims"]
@@ -283,7 +284,7 @@ def purge(backend: ClaimsBackend, as_json: bool) -> None:
         print_fields(done)
 
 
-def _response(status: int | None, headers: tuple[str, ...], body: str | None) -> Shown | None:
+def _response(status: int | None, headers: tuple[str, ...], body: str | None) -> JsonObject | None:
     if status is None:
         if headers or body is not None:
             raise click.UsageError(
@@ -310,7 +311,7 @@ def _bytes(body: str | None) -> bytes:
     return (body or "").encode()
 
 
-def _print_claim(claim: Shown, as_json: bool) -> None:
+def _print_claim(claim: JsonObject, as_json: bool) -> None:
     if as_json:
         print_json(claim)
     else:

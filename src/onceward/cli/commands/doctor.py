@@ -54,7 +54,7 @@ def doctor_command(
     code = max(_CODES[result.level] for result in results)
     if as_json:
         status = next(name for name, number in _CODES.items() if number == code)
-        print_json({"status": status, "checks": [one.shown() for one in results]})
+        print_json({"status": status, "checks": [one.json() for one in results]})
     return code
 
 

@@ -134,7 +134,7 @@ def backfill(backend: IngestBackend, paths: tuple[Path, ...], as_json: bool, **o
 
 def _print_report(report: BackfillReport, as_json: bool) -> None:
     if as_json:
-        print_json(report.shown())
+        print_json(report.json())
         return
     print_fields(report.shown_counts())
     if report.plain:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from onceward.cli.backend import Shown
+from onceward.cli.backend import JsonObject
 from onceward.errors import NotFound
 from onceward.hub.audit.filter import audit_filter
 from onceward.hub.audit.log import audit_page
@@ -30,12 +30,12 @@ class LocalAudit:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def audit(self, limit: int, after: str | None, only: Mapping[str, Any]) -> Shown:
+    def audit(self, limit: int, after: str | None, only: Mapping[str, Any]) -> JsonObject:
         texts = {name: value for name, value in only.items() if value is not None}
         with self._database.read() as tx:
             page = audit_page(tx, limit, after or "", audit_filter(**texts))
         return {
-            "entries": [row.shown() for row in page.items],
+            "entries": [row.json() for row in page.items],
             "next_after": page.next_after,
             "has_more": page.has_more,
         }

@@ -12,12 +12,12 @@ from urllib.parse import unquote, urlsplit
 import click
 from click.core import ParameterSource
 
-from onceward.cli.backend import Shown
+from onceward.cli.backend import JsonObject
 from onceward.errors import InvalidOption, NotFound
 from onceward.http.stored.codec import ResponseCodec
 from onceward.hub.audit.actor import local_actor
 from onceward.hub.audit.log import Details
-from onceward.hub.audit.recorder import StartedAction, claim_target, outcome_details, recorded_blocking
+from onceward.hub.audit.recorder import StartedAction, claim_target, outcome_details, record_action_blocking
 from onceward.hub.claims import claims
 from onceward.hub.claims.given_response import GivenResponse
 from onceward.hub.config import data_folder
@@ -43,7 +43,7 @@ def check_exists(config: Config) -> None:
 def local_claims(config: Config) -> Iterator[LocalClaims]:
     check_exists(config)
     with data_folder.ledger(config) as ledger, _audited_database(config) as database:
-        yield LocalClaims(ledger, data_folder.response_form(config), database)
+        yield LocalClaims(ledger, data_folder.response_codec(config), database)
 
 
 @contextmanager
@@ -65,46 +65,48 @@ class LocalClaims:
     """`onceward.cli.commands.claims.ClaimsBackend` on a ledger."""
 
     def __init__(
-        self, ledger: Ledger, form: ResponseCodec, audited_database: Callable[[], Database] | None = None
+        self, ledger: Ledger, codec: ResponseCodec, audited_database: Callable[[], Database] | None = None
     ) -> None:
         self._ledger = ledger
-        self._form = form
+        self._codec = codec
         self._audited_database = audited_database
 
-    def claims(self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool) -> Shown:
+    def claims(
+        self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool
+    ) -> JsonObject:
         found = wait(claims.list_claims(self._ledger, scope, status, limit, oldest=oldest, after=after or ""))
         if not found["claims"] and after is None:
             self._warn_of_other_namespaces()
         return found
 
-    def claim(self, scope: str, key: str) -> Shown:
-        return wait(claims.show_claim(self._ledger, self._form, scope, key))
+    def claim(self, scope: str, key: str) -> JsonObject:
+        return wait(claims.show_claim(self._ledger, self._codec, scope, key))
 
     def resolve_claim(
-        self, scope: str, key: str, version: int, verdict: str, reason: str, value: Any, response: Shown | None
-    ) -> Shown:
+        self, scope: str, key: str, version: int, verdict: str, reason: str, value: Any, response: JsonObject | None
+    ) -> JsonObject:
         resolution = {"version": version, "verdict": verdict, "reason": reason, "value": value}
         resolution["response"] = None if response is None else GivenResponse(**response)
         details = {"version": version, "verdict": verdict, "reason": reason}
-        with self._recorded("claim.resolve", claim_target(scope, key), details) as audit:
+        with self._record_action("claim.resolve", claim_target(scope, key), details) as audit:
             user = local_actor().principal
-            claim = wait(claims.resolve_claim(self._ledger, self._form, user, scope=scope, key=key, **resolution))
+            claim = wait(claims.resolve_claim(self._ledger, self._codec, user, scope=scope, key=key, **resolution))
             audit.details = outcome_details(claim)
         return claim
 
-    def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> Shown:
+    def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> JsonObject:
         user = local_actor().principal
         details: dict[str, Any] = {"version": version, "force": force, "reason": reason}
-        with self._recorded("claim.abandon", claim_target(scope, key), details) as audit:
-            claim = wait(claims.abandon_claim(self._ledger, self._form, user, scope=scope, key=key, **details))
+        with self._record_action("claim.abandon", claim_target(scope, key), details) as audit:
+            claim = wait(claims.abandon_claim(self._ledger, self._codec, user, scope=scope, key=key, **details))
             audit.details = outcome_details(claim)
         return claim
 
-    def forget_claim(self, scope: str, key: str, version: int, reason: str) -> Shown:
+    def forget_claim(self, scope: str, key: str, version: int, reason: str) -> JsonObject:
         user = local_actor().principal
         details: dict[str, Any] = {"version": version, "reason": reason}
-        with self._recorded("claim.forget", claim_target(scope, key), details) as audit:
-            claim = wait(claims.forget_claim(self._ledger, self._form, user, scope=scope, key=key, **details))
+        with self._record_action("claim.forget", claim_target(scope, key), details) as audit:
+            claim = wait(claims.forget_claim(self._ledger, self._codec, user, scope=scope, key=key, **details))
             audit.details = outcome_details(claim)
         return claim
 
@@ -124,18 +126,18 @@ class LocalClaims:
                 raise NotFound(warning)
             click.echo(warning, err=True)
 
-    def purge_claims(self) -> Shown:
-        with self._recorded("claim.purge", None, {}) as audit:
+    def purge_claims(self) -> JsonObject:
+        with self._record_action("claim.purge", None, {}) as audit:
             shown = {"deleted_count": wait(claims.purge_claims(self._ledger))}
             audit.details = shown
         return shown
 
     @contextmanager
-    def _recorded(self, action: str, target: str | None, details: Details) -> Iterator[StartedAction]:
+    def _record_action(self, action: str, target: str | None, details: Details) -> Iterator[StartedAction]:
         """Write the audit rows of an action around the block, if the ledger is a hub's."""
         actor = local_actor()
         if self._audited_database is None:
             yield StartedAction(actor, action, target, details)
             return
-        with recorded_blocking(self._audited_database(), actor, action, target, details) as audit:
+        with record_action_blocking(self._audited_database(), actor, action, target, details) as audit:
             yield audit

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onceward.cli.backend import Shown
+from onceward.cli.backend import JsonObject
 from onceward.core.canonical import Json
 from onceward.errors import InvalidInput, OncewardError
 from onceward.hub.audit.actor import local_actor
@@ -61,7 +61,7 @@ class LocalIngest:
         found = schema_named(schema)
         return DrySink(self._database, found) if dry_run else LocalSink(self._database, found)
 
-    def policies(self, schema: str | None) -> list[Shown]:
+    def policies(self, schema: str | None) -> list[JsonObject]:
         found = self._schema(schema)
         with self._database.read() as tx:
             return [policy.json() for policy in list_policies(tx, found)]

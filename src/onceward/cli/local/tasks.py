@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO, TypeVar
 
-from onceward.cli.backend import AttachmentDetails, Progress, Shown
+from onceward.cli.backend import AttachmentDetails, JsonObject, Progress
 from onceward.errors import KeyReused, NotFound, StoreUnavailable, TooLarge
 from onceward.http.request.headers import key_of as header_key
 from onceward.hub import tasks
 from onceward.hub.audit.actor import local_actor
 from onceward.hub.audit.log import Details
-from onceward.hub.audit.recorder import StartedAction, recorded_blocking
+from onceward.hub.audit.recorder import StartedAction, record_action_blocking
 from onceward.hub.blobs import CHUNK_BYTES, BlobStore
 from onceward.hub.blobs.open import open_blobs
 from onceward.hub.config import data_folder
@@ -46,17 +46,17 @@ class LocalData:
         self._database = database
         self._blobs = blobs
 
-    def create_task(self, title: str, task_id: str | None, spec_id: str | None, key: str | None) -> Shown:
+    def create_task(self, title: str, task_id: str | None, spec_id: str | None, key: str | None) -> JsonObject:
         with self._database.write() as tx:
             made = tasks.create_task(tx, title, task_id=task_id, spec_id=spec_id, request=self._request(key))
         if (made.title, made.spec_id) != (title, spec_id) or task_id not in {None, made.id}:
             raise _reused()
         return _task(made)
 
-    def tasks(self, limit: int | None) -> list[Shown]:
+    def tasks(self, limit: int | None) -> list[JsonObject]:
         return [_task(task) for task in self._all(tasks.list_tasks, limit)]
 
-    def task(self, task_id: str) -> Shown:
+    def task(self, task_id: str) -> JsonObject:
         with self._database.read() as tx:
             return _task(tasks.get_task(tx, task_id))
 
@@ -73,7 +73,7 @@ class LocalData:
         *,
         allow_mismatch: bool,
         progress: Progress,
-    ) -> Shown:
+    ) -> JsonObject:
         self.task(task_id)
         rules = data_folder.upload_rules(self._config)
         if allow_mismatch:
@@ -92,7 +92,7 @@ class LocalData:
             ).attachment
         if (added.task_id, added.kind, added.sha256) != (task_id, details.kind, temp_file.sha256):
             raise _reused()
-        return added.shown()
+        return added.json()
 
     def attach_link(
         self,
@@ -102,7 +102,7 @@ class LocalData:
         *,
         external_url: str | None,
         repo_path: str | None,
-    ) -> Shown:
+    ) -> JsonObject:
         link = {"external_url": external_url, "repo_path": repo_path}
         allowed, request = self._config.attachments.allowed_media_types, self._request(key)
         with self._database.write() as tx:
@@ -111,23 +111,23 @@ class LocalData:
             ).attachment
         if (added.task_id, added.kind, added.external_url, added.repo_path) != (task_id, details.kind, *link.values()):
             raise _reused()
-        return added.shown()
+        return added.json()
 
-    def attachments(self, task_id: str, limit: int | None) -> list[Shown]:
+    def attachments(self, task_id: str, limit: int | None) -> list[JsonObject]:
         def listed(tx: Transaction, wanted: int, after: str) -> RowPage[tasks.TaskAttachment]:
             return tasks.list_attachments(tx, task_id, wanted, after)
 
-        return [attachment.shown() for attachment in self._all(listed, limit)]
+        return [attachment.json() for attachment in self._all(listed, limit)]
 
-    def attachment(self, attachment_id: str) -> Shown:
+    def attachment(self, attachment_id: str) -> JsonObject:
         with self._database.read() as tx:
-            return tasks.get_attachment(tx, attachment_id).shown()
+            return tasks.get_attachment(tx, attachment_id).json()
 
-    def replace_labels(self, attachment_id: str, labels: Iterable[str]) -> Shown:
+    def replace_labels(self, attachment_id: str, labels: Iterable[str]) -> JsonObject:
         with self._database.write() as tx:
-            return tasks.replace_labels(tx, attachment_id, labels).shown()
+            return tasks.replace_labels(tx, attachment_id, labels).json()
 
-    def download(self, attachment_id: str, to: BinaryIO, progress: Progress) -> Shown:
+    def download(self, attachment_id: str, to: BinaryIO, progress: Progress) -> JsonObject:
         with self._database.read() as tx:
             content = tasks.open_content(tx, attachment_id)
         digest, done = hashlib.sha256(), 0
@@ -146,10 +146,10 @@ class LocalData:
 
     def gc_blobs(
         self, *, dry_run: bool, grace_seconds: float | None, batch_size: int | None, progress: Progress
-    ) -> Shown:
+    ) -> JsonObject:
         settings = self._config.attachments
         grace_seconds = settings.gc_grace if grace_seconds is None else grace_seconds
-        with self._recorded("blobs.gc", {"dry_run": dry_run, "grace_seconds": grace_seconds}) as audit:
+        with self._record_action("blobs.gc", {"dry_run": dry_run, "grace_seconds": grace_seconds}) as audit:
             done = tasks.gc_blobs(
                 self._database,
                 self._blobs,
@@ -158,11 +158,11 @@ class LocalData:
                 grace_seconds=grace_seconds,
                 progress=_counting(progress, tasks.blob_totals(self._database)[0]),
             )
-            audit.details = done.shown()
-        return done.shown()
+            audit.details = done.json()
+        return done.json()
 
-    def fsck(self, *, quarantine: bool, progress: Progress) -> Shown:
-        with self._recorded("blobs.fsck", {"quarantine": quarantine}) as audit:
+    def fsck(self, *, quarantine: bool, progress: Progress) -> JsonObject:
+        with self._record_action("blobs.fsck", {"quarantine": quarantine}) as audit:
             check = _counting(progress, tasks.blob_totals(self._database)[1])
             found = list(tasks.check_blobs(self._database, self._blobs, quarantine=quarantine, progress=check))
             counters = tasks.quota.check_counters(self._database, correct=quarantine)
@@ -171,24 +171,24 @@ class LocalData:
                 "wrong_counters": [counter.principal for counter in counters],
             }
         return {
-            "damaged": [damage.shown() for damage in found],
-            "wrong_counters": [counter.shown() for counter in counters],
+            "damaged": [damage.json() for damage in found],
+            "wrong_counters": [counter.json() for counter in counters],
         }
 
-    def usage(self) -> Shown:
+    def usage(self) -> JsonObject:
         found: list[tasks.PrincipalUsage] = self._all(tasks.quota.usage_page, None)
         bytes_max = self._config.attachments.max_bytes_per_principal
-        return {"usage": [one.shown() for one in found], "max_bytes_per_principal": bytes_max}
+        return {"usage": [one.json() for one in found], "max_bytes_per_principal": bytes_max}
 
-    def backfill_spec_attachments(self, progress: Progress) -> Shown:
-        with self._recorded("tasks.backfill_spec_attachments", {}) as audit:
+    def backfill_spec_attachments(self, progress: Progress) -> JsonObject:
+        with self._record_action("tasks.backfill_spec_attachments", {}) as audit:
             counting = _counting(progress, tasks.spec_total(self._database))
             done = tasks.backfill_spec_attachments(self._database, counting)
             audit.details = {"added_count": done.added_count}
-        return done.shown()
+        return done.json()
 
-    def _recorded(self, action: str, details: Details) -> AbstractContextManager[StartedAction]:
-        return recorded_blocking(self._database, local_actor(), action, None, details)
+    def _record_action(self, action: str, details: Details) -> AbstractContextManager[StartedAction]:
+        return record_action_blocking(self._database, local_actor(), action, None, details)
 
     def _all(self, listed: Callable[[Transaction, int, str], RowPage[T]], limit: int | None) -> list[T]:
         """Return all items of a list, or at most `limit`, reading as many pages as needed."""
@@ -229,5 +229,5 @@ def _new(details: AttachmentDetails) -> tasks.NewTaskAttachment:
     return tasks.NewTaskAttachment(**{**values, "meta": dict(details.meta)})
 
 
-def _task(task: tasks.Task) -> Shown:
+def _task(task: tasks.Task) -> JsonObject:
     return {name: value for name, value in dataclasses.asdict(task).items() if value is not None}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from onceward.cli.backend import Shown
+from onceward.cli.backend import JsonObject
 from onceward.errors import Conflict, InvalidOption
 from onceward.hub.client import BlockingHub
 from onceward.hub.client.connection import HubOptions
@@ -55,7 +55,7 @@ class RemoteIngest:
             raise InvalidOption("--dry-run needs the database itself; use --data-dir instead of --hub")
         return RemoteSink(self._hub, schema)
 
-    def policies(self, schema: str | None) -> list[Shown]:
+    def policies(self, schema: str | None) -> list[JsonObject]:
         return [dataclasses.asdict(policy) for policy in self._hub.ingest.policies(schema)]
 
     def test_mode(self) -> bool:

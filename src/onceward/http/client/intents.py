@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
-from onceward.core.key import KEY_BYTES_MAX, check_text, shown
+from onceward.core.key import KEY_BYTES_MAX, check_text, short_key
 from onceward.core.timestamp import to_text
 from onceward.errors import InDoubt, InvalidOption, StoreUnavailable
 from onceward.ledger.terms import RETAIN_SECONDS_MAX, check_seconds
@@ -111,7 +111,7 @@ class Intents:
         if found.created_at < _datetime(now) - timedelta(seconds=self._retain_seconds):
             raise InDoubt(
                 f"{intent!r} was begun at {found.created_at.isoformat()} and is not done; the server may have forgotten"
-                f" the key {shown(found.key)!r}. Find out whether it happened, then call done({intent!r})"
+                f" the key {short_key(found.key)!r}. Find out whether it happened, then call done({intent!r})"
             )
         return found.key
 

@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack, cast
 from uuid import uuid4
 
-from onceward.core.key import shown
+from onceward.core.key import short_key
 from onceward.core.log_event import log_event
 from onceward.errors import missing_extra
 from onceward.http.client.intents import Intent, Intents
@@ -362,7 +362,7 @@ def _log_pause(request: httpx.Request, tries: int, reason: str, pause: float) ->
         tries=tries,
         reason=reason,
         retry_in_seconds=round(pause, 3),
-        idempotency_key=shown(key) or "none",
+        idempotency_key=short_key(key) or "none",
     )
 
 

@@ -23,5 +23,6 @@ __all__ = [
     "options",
     "principal",
     "profiles",
+    "refusal",
     "rules",
 ]

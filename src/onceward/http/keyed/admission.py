@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from onceward.core.claim import CHECK_STATUS, SECOND, Busy, Claim, Found, Mismatch, Replay
 from onceward.core.fingerprint import Digest
-from onceward.core.key import shown
+from onceward.core.key import short_key
 from onceward.core.log_event import log_event
 from onceward.core.record import record
 from onceward.errors import InvalidOption, OncewardError, StoreUnavailable
@@ -403,7 +403,7 @@ def _log_changed_body(request: KeyedRequest) -> None:
         logger.warning,
         "webhook_body_changed",
         sender=request.principal.name.removeprefix("webhook:"),
-        idempotency_key=shown(request.key),
+        idempotency_key=short_key(request.key),
         endpoint=request.endpoint,
     )
 

@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import logging
 from collections.abc import Callable
-from typing import Any, Unpack, assert_never
+from typing import Any, Unpack
 
 from onceward.core.claim import Busy, Claim, Expired, InDoubt, Mismatch, Replay
 from onceward.core.log_event import log_event
@@ -26,12 +26,12 @@ from onceward.http.keyed.admission import (
     PrincipalChanged,
     TooManyKeys,
     compared,
-    retry_seconds,
 )
 from onceward.http.keyed.asgi_request import AsgiBody, AsgiHeaders
 from onceward.http.keyed.operation import GUARDED, LIFESPAN_KEY, SCOPE_KEY, outer_operation
 from onceward.http.keyed.options import MiddlewareOptions
 from onceward.http.keyed.principal import KeyPrincipal
+from onceward.http.keyed.refusal import refusal_of
 from onceward.http.keyed.rules import Rule, declared
 from onceward.http.middleware.handler_lookup import asgi_rule
 from onceward.http.problem import Response
@@ -252,23 +252,10 @@ class IdempotencyMiddleware:
         match found:
             case Replay(entry):
                 await replay(admission.ledger, admission.codec, entry, headers.one(b"last-event-id"), receive, send)
-            case Busy(entry):
-                if entry.outcome.chunks:
-                    await replay(admission.ledger, admission.codec, entry, headers.one(b"last-event-id"), receive, send)
-                else:
-                    await send_response(send, problem.busy(retry_seconds(found)))
-            case Mismatch():
-                await send_response(send, problem.mismatch())
-            case PrincipalChanged():
-                await send_response(send, problem.principal_changed())
-            case InDoubt():
-                await send_response(send, problem.in_doubt())
-            case Expired():
-                await send_response(send, problem.expired())
-            case TooManyKeys(seconds):
-                await send_response(send, problem.too_many_keys(seconds))
+            case Busy(entry) if entry.outcome.chunks:
+                await replay(admission.ledger, admission.codec, entry, headers.one(b"last-event-id"), receive, send)
             case _:
-                assert_never(found)
+                await send_response(send, refusal_of(found))
 
     def _exchange(
         self,

@@ -9,23 +9,21 @@ It uses the same code as the ASGI middleware, and waits for it on the request's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Unpack, assert_never
+from typing import Any, Unpack
 
-from onceward.core.claim import Busy, Claim, Entry, Expired, InDoubt, Mismatch, Replay
+from onceward.core.claim import Busy, Claim, Entry, Replay
 from onceward.errors import ClaimLost, InvalidKey, InvalidOption, StoreUnavailable
 from onceward.http import problem
 from onceward.http.keyed import principal as principals
 from onceward.http.keyed.admission import (
     Admission,
     KeyedRequest,
-    PrincipalChanged,
-    TooManyKeys,
     compared,
-    retry_seconds,
 )
 from onceward.http.keyed.operation import ENVIRON_KEY, GUARDED, outer_operation
 from onceward.http.keyed.options import MiddlewareOptions
 from onceward.http.keyed.principal import CREDENTIAL_HEADERS, KeyPrincipal
+from onceward.http.keyed.refusal import refusal_of
 from onceward.http.keyed.rules import BODY, JSON, Rule, declared
 from onceward.http.middleware.handler_lookup import wsgi_rule
 from onceward.http.problem import Response
@@ -203,22 +201,10 @@ class WSGIIdempotencyMiddleware:
         match found:
             case Replay(entry):
                 return self._replay(entry, environ, start_response)
-            case Busy(entry):
-                if entry.outcome.chunks:
-                    return self._replay(entry, environ, start_response)
-                return _respond(start_response, problem.busy(retry_seconds(found)))
-            case Mismatch():
-                return _respond(start_response, problem.mismatch())
-            case PrincipalChanged():
-                return _respond(start_response, problem.principal_changed())
-            case InDoubt():
-                return _respond(start_response, problem.in_doubt())
-            case Expired():
-                return _respond(start_response, problem.expired())
-            case TooManyKeys(seconds):
-                return _respond(start_response, problem.too_many_keys(seconds))
+            case Busy(entry) if entry.outcome.chunks:
+                return self._replay(entry, environ, start_response)
             case _:
-                assert_never(found)
+                return _respond(start_response, refusal_of(found))
 
     def _run(
         self, environ: Environ, request: KeyedRequest, claim: Claim, body: BufferedBody, start_response: Start

@@ -32,19 +32,19 @@ class AuditFilter:
     since: str = ""
     until: str = ""
 
-    def apply(self, wanted: Select[tuple[object, ...]]) -> Select[tuple[object, ...]]:
+    def apply(self, query: Select[tuple[object, ...]]) -> Select[tuple[object, ...]]:
         """Return the query with the conditions."""
         columns = audit_log.c
         if self.principal:
-            wanted = wanted.where(columns.principal == self.principal)
+            query = query.where(columns.principal == self.principal)
         if self.action:
             is_kind = columns.action.startswith(f"{self.action}.", autoescape=True)
-            wanted = wanted.where(or_(columns.action == self.action, is_kind))
+            query = query.where(or_(columns.action == self.action, is_kind))
         if self.since:
-            wanted = wanted.where(columns.created_at >= self.since)
+            query = query.where(columns.created_at >= self.since)
         if self.until:
-            wanted = wanted.where(columns.created_at < self.until)
-        return wanted
+            query = query.where(columns.created_at < self.until)
+        return query
 
 
 def audit_filter(principal: str = "", action: str = "", since: str = "", until: str = "") -> AuditFilter:
@@ -52,10 +52,10 @@ def audit_filter(principal: str = "", action: str = "", since: str = "", until: 
 
     A date without a time is that whole day in UTC: `since` begins with it, and `until` includes it.
     """
-    return AuditFilter(principal, action, _moment("since", since), _moment("until", until, whole_day=True))
+    return AuditFilter(principal, action, _parse_time("since", since), _parse_time("until", until, whole_day=True))
 
 
-def _moment(name: str, text: str, *, whole_day: bool = False) -> str:
+def _parse_time(name: str, text: str, *, whole_day: bool = False) -> str:
     if not text:
         return ""
     try:

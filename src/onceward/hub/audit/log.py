@@ -30,7 +30,7 @@ from onceward.hub.db.timestamps import now_text, time_text
 Result: TypeAlias = Literal["started", "done", "refused", "unknown"]
 Details: TypeAlias = Mapping[str, Any]
 
-EVERYTHING = AuditFilter()
+NO_FILTER = AuditFilter()
 # Rows that retention deletes in one transaction.
 _RETENTION_BATCH = 1000
 _CURSOR = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
@@ -53,7 +53,7 @@ class AuditRow:
     result: Result
     started_id: int | None
 
-    def shown(self) -> dict[str, Any]:
+    def json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -98,13 +98,13 @@ def append(
     return audit_id
 
 
-def audit_page(tx: Transaction, limit: int, after: str = "", only: AuditFilter = EVERYTHING) -> RowPage[AuditRow]:
+def audit_page(tx: Transaction, limit: int, after: str = "", only: AuditFilter = NO_FILTER) -> RowPage[AuditRow]:
     """Return a page of the rows that pass the filter, newest first."""
     limit = min(limit, LIMIT_MAX)
-    wanted = only.apply(select(audit_log).order_by(audit_log.c.audit_id.desc()).limit(limit + 1))
+    query = only.apply(select(audit_log).order_by(audit_log.c.audit_id.desc()).limit(limit + 1))
     if after:
-        wanted = wanted.where(audit_log.c.audit_id < int(parse_cursor(after, _CURSOR)[0]))
-    rows = [_row(row) for row in tx.execute(wanted).mappings()]
+        query = query.where(audit_log.c.audit_id < int(parse_cursor(after, _CURSOR)[0]))
+    rows = [_row(row) for row in tx.execute(query).mappings()]
     return page_of(rows, limit, lambda row: str(row.audit_id))
 
 
@@ -113,7 +113,7 @@ def _row(row: Mapping[Any, Any]) -> AuditRow:
     return AuditRow(**{**values, "details": json.loads(row["details"])})
 
 
-def retain(tx: Transaction, age: datetime.timedelta) -> int:
+def delete_old_rows(tx: Transaction, age: datetime.timedelta) -> int:
     """Delete some of the rows older than this, and return their number. Call it again until it returns 0."""
     before = time_text(datetime.datetime.now(datetime.UTC) - age)
     old = select(audit_log.c.audit_id).where(audit_log.c.created_at < before)

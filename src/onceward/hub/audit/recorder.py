@@ -1,6 +1,6 @@
 """Audit of actions outside the hub's database: a row before the action, and a second one with its result.
 
-    async with recorded(database, actor, "claim.resolve", claim_target(scope, key), {"version": 7}) as audit:
+    async with record_action(database, actor, "claim.resolve", claim_target(scope, key), {"version": 7}) as audit:
         claim = await resolve_claim(…)
         audit.details = outcome_details(claim)
 
@@ -57,7 +57,7 @@ def outcome_details(claim: Mapping[str, Any]) -> Details:
 
 
 @contextlib.asynccontextmanager
-async def recorded(
+async def record_action(
     database: Database, actor: Actor, action: str, target: str | None, details: Details
 ) -> AsyncIterator[StartedAction]:
     """Write the row `started`, run the block, and write its result; for tasks of an event loop."""
@@ -74,10 +74,10 @@ async def recorded(
 
 
 @contextlib.contextmanager
-def recorded_blocking(
+def record_action_blocking(
     database: Database, actor: Actor, action: str, target: str | None, details: Details
 ) -> Iterator[StartedAction]:
-    """Do the same as `recorded`, for threads and commands."""
+    """Do the same as `record_action`, for threads and commands."""
     started = StartedAction(actor, action, target, details)
     started.started_id = database.writer.run_blocking(started.start)
     started.details = {}

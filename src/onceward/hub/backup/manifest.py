@@ -61,7 +61,7 @@ class Manifest:
     blobs: CopiedBlobs
     damaged: tuple[str, ...] = ()
 
-    def shown(self) -> dict[str, Any]:
+    def json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
 
@@ -73,7 +73,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest, which makes the backup complete. Everything else must be on the disk already."""
     part = folder / f"{MANIFEST}.part"
     with private_file(part) as file:
-        file.write(json.dumps(manifest.shown(), indent=2).encode() + b"\n")
+        file.write(json.dumps(manifest.json(), indent=2).encode() + b"\n")
         file.flush()
         sync(file.fileno())
     part.rename(folder / MANIFEST)

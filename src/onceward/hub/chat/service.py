@@ -18,11 +18,11 @@ from onceward.hub.chat.turn_view import TurnView
 from onceward.hub.chat.watch import Watches
 from onceward.hub.config.config import Config
 from onceward.hub.db.engine import Database
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.execution.brain import load_brain
 from onceward.hub.turns.execution.engine import Engine
 from onceward.hub.turns.intake.gateway import TurnGateway
 from onceward.hub.turns.intake.receive import Intake
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import (
     UNFINISHED,
     Message,

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-from onceward.hub.turns.model.db_threads import in_thread
+from onceward.hub.db_threads import in_thread
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from onceward.core.canonical import Json
 from onceward.core.json_text import compact, refused
 from onceward.hub.chat.service import Turns
 from onceward.hub.db.engine import Database
-from onceward.hub.turns.model.db_threads import in_thread
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.model.stream import PAGE_MAX, StreamPage, last_number, stream_page
 from onceward.hub.turns.model.turn import State
 

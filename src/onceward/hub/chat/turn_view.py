@@ -34,7 +34,7 @@ class TurnView:
             content["error"] = turn.failure
         return content
 
-    def shown(self) -> dict[str, Json]:
+    def json(self) -> dict[str, Json]:
         """Return the body of the response to `/turns/{id}`."""
         turn = self.turn
         return {

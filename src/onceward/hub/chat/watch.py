@@ -19,7 +19,7 @@ from onceward.errors import StoreUnavailable
 from onceward.hub.chat.single_flight import SharedReads
 from onceward.hub.chat.turn_view import TurnView
 from onceward.hub.db.engine import Database
-from onceward.hub.turns.model.db_threads import in_thread
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.model.stream import Progress, progress_of
 from onceward.hub.turns.model.turn import UNFINISHED
 

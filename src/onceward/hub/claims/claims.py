@@ -14,10 +14,9 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from onceward.core.claim import Entry, Status
+from onceward.core.claim import Entry, Status, wire_status
 from onceward.core.json_text import checked, refused
-from onceward.core.key import CUT, KEY_CHARACTERS_SHOWN, check_key, check_scope
-from onceward.core.key import shown as shown_key
+from onceward.core.key import CUT, KEY_CHARACTERS_SHOWN, check_key, check_scope, short_key
 from onceward.core.log_event import log_event
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, pack, unpack
 from onceward.core.verdict import Committed, Final, NotCommitted
@@ -33,7 +32,7 @@ from onceward.hub.claims.given_response import (
 )
 from onceward.hub.db.page import not_a_cursor, parse_cursor
 from onceward.ledger.internals import dispatcher_of
-from onceward.ledger.ledger import EXPIRED, Ledger
+from onceward.ledger.ledger import Ledger
 from onceward.store import PAGE_MAX
 from onceward.tools.keys import is_ever
 
@@ -61,7 +60,7 @@ async def list_claims(
     now = await _now(ledger) if entries else 0
     # `next` is for clients of earlier versions.
     return {
-        "claims": [shown(ledger, entry, now) for entry in entries],
+        "claims": [claim_json(ledger, entry, now) for entry in entries],
         "next_after": cursor,
         "has_more": cursor is not None,
         "next": cursor,
@@ -116,26 +115,26 @@ async def namespaces(ledger: Ledger) -> set[str]:
     return {entry.scope.partition(":")[0] for entry in page.entries}
 
 
-async def show_claim(ledger: Ledger, form: ResponseCodec, scope: str, key: str) -> dict[str, Any]:
+async def show_claim(ledger: Ledger, codec: ResponseCodec, scope: str, key: str) -> dict[str, Any]:
     """Return one entry with its recorded outcome."""
     _check_names(ledger, scope, key)
     entry = await ledger.read(scope, key)
     if entry is None:
         raise _no_claim(scope)
-    return await _whole(ledger, form, entry)
+    return await _whole(ledger, codec, entry)
 
 
-async def _whole(ledger: Ledger, form: ResponseCodec, entry: Entry) -> dict[str, Any]:
+async def _whole(ledger: Ledger, codec: ResponseCodec, entry: Entry) -> dict[str, Any]:
     return {
-        **shown(ledger, entry, await _now(ledger)),
-        "recovery_point": recovery_point_of(form, entry),
-        "outcome": await _outcome(ledger, form, entry),
+        **claim_json(ledger, entry, await _now(ledger)),
+        "recovery_point": recovery_point_of(codec, entry),
+        "outcome": await _outcome(ledger, codec, entry),
     }
 
 
 async def resolve_claim(
     ledger: Ledger,
-    form: ResponseCodec,
+    codec: ResponseCodec,
     actor: str,
     *,
     scope: str,
@@ -151,7 +150,7 @@ async def resolve_claim(
 
     An effect that happened has a value or, on an HTTP claim, the response that the client's retry gets. Without a
     response, the retry gets 409 `outcome-not-kept`; with `keeps_value=False`, other callers get `OutcomeNotKept`, too.
-    `form` is the codec with which the application stores responses.
+    `codec` is the one with which the application stores responses.
     """
     _check_names(ledger, scope, key)
     checked("reason", reason, REASON_BYTES_MAX)
@@ -170,24 +169,24 @@ async def resolve_claim(
         raise refused("value", f"must be at most {INLINE_BYTES_MAX} bytes when encoded")
     parts = None
     if response is not None:
-        parts = checked_response(response, form)
-        await check_readable(ledger, form, scope)
+        parts = checked_response(response, codec)
+        await check_readable(ledger, codec, scope)
     before = await _found(ledger, scope, key, version, Status.IN_DOUBT)
     resolution: Committed | NotCommitted = NotCommitted(_final(reason))
     if verdict == COMMITTED and parts is not None:
-        resolution = Committed(kept_response(form, dataclasses.replace(before, version=version), *parts))
+        resolution = Committed(kept_response(codec, dataclasses.replace(before, version=version), *parts))
     elif verdict == COMMITTED:
         resolution = Committed(NOTHING if is_http(scope) or not keeps_value else value)
     note = f"{verdict} by {actor}: {reason}"
     if not await ledger.resolve(scope, before.key, version, resolution, note=note, retain_ever=is_ever(scope)):
         now = await ledger.read(scope, before.key) or before
         raise _changed(now, version, "only a claim that is in_doubt can be resolved")
-    return await show_claim(ledger, form, scope, before.key)
+    return await show_claim(ledger, codec, scope, before.key)
 
 
 async def abandon_claim(
     ledger: Ledger,
-    form: ResponseCodec,
+    codec: ResponseCodec,
     actor: str,
     *,
     scope: str,
@@ -212,23 +211,23 @@ async def abandon_claim(
                 " then, or use force: the claim is then in doubt, and its holder may still settle it"
             )
         raise _changed(now, version, "only a claim that is in_progress can be abandoned")
-    return await show_claim(ledger, form, scope, before.key)
+    return await show_claim(ledger, codec, scope, before.key)
 
 
 async def forget_claim(
-    ledger: Ledger, form: ResponseCodec, actor: str, *, scope: str, key: str, version: int, reason: str
+    ledger: Ledger, codec: ResponseCodec, actor: str, *, scope: str, key: str, version: int, reason: str
 ) -> dict[str, Any]:
     """Remove a completed claim, so that the next call with its key runs the effect again. Return it as it was."""
     _check_names(ledger, scope, key)
     checked("reason", reason, REASON_BYTES_MAX)
     before = await _found(ledger, scope, key, version, Status.COMPLETED)
-    shown_before = await _whole(ledger, form, before)
+    shown_before = await _whole(ledger, codec, before)
     if not await ledger.forget(scope, before.key, version, note=f"forgotten by {actor}: {reason}"):
         now = await ledger.read(scope, before.key)
         if now is None:
             raise _no_claim(scope)
         raise _changed(now, version, _NOT_FORGOTTEN[now.status])
-    key = shown_key(before.key)
+    key = short_key(before.key)
     log_event(_log.info, "claim_forgotten", scope=scope, key=key, version=version, actor=actor, reason=reason)
     return shown_before
 
@@ -259,7 +258,7 @@ async def _found(ledger: Ledger, scope: str, key: str, version: int, status: Sta
     after = ""
     while True:
         page = await ledger.scan(scope, status, after=after, limit=PAGE_MAX)
-        found += (one for one in page.entries if one.version == version and shown_key(one.key) == key)
+        found += (one for one in page.entries if one.version == version and short_key(one.key) == key)
         after = page.next
         if not after:
             break
@@ -290,23 +289,23 @@ async def _now(ledger: Ledger) -> int:
     return (await dispatcher_of(ledger).read([])).now
 
 
-def recovery_point_of(form: ResponseCodec, entry: Entry) -> Any:
+def recovery_point_of(codec: ResponseCodec, entry: Entry) -> Any:
     """Return the recovery point of an entry as JSON shows it, or a text in parentheses if it cannot be decrypted here."""
     if not is_http(entry.scope.partition(":")[2]):
         return entry.recovery_point
     try:
-        point = form.decode_recovery(entry)
+        point = codec.decode_recovery(entry)
     except OutcomeNotKept as error:
         return f"({error})"
     return "(encrypted; the key is not configured here)" if isinstance(point, bytes) else point
 
 
-def shown(ledger: Ledger, entry: Entry, now: int) -> dict[str, Any]:
+def claim_json(ledger: Ledger, entry: Entry, now: int) -> dict[str, Any]:
     """Convert an entry to the JSON of all responses, without its outcome and its recovery point."""
     return {
         "scope": entry.scope.removeprefix(f"{ledger.namespace}:"),
         "key": entry.key,
-        "status": EXPIRED if entry.expired(now) else entry.status.value,
+        "status": wire_status(entry, now),
         "version": entry.version,
         "attempt": entry.attempt,
         "created_at": _time(entry.created_at),
@@ -349,10 +348,10 @@ def from_cursor(text: str) -> str:
     return after
 
 
-async def _outcome(ledger: Ledger, form: ResponseCodec, entry: Entry) -> dict[str, Any] | None:
+async def _outcome(ledger: Ledger, codec: ResponseCodec, entry: Entry) -> dict[str, Any] | None:
     if entry.status is not Status.COMPLETED:
         return None
-    body = await (ledger.body(entry) if entry.outcome.code is None else response_body(ledger, form, entry))
+    body = await (ledger.body(entry) if entry.outcome.code is None else response_body(ledger, codec, entry))
     shown_outcome: dict[str, Any] = {"code": entry.outcome.code, "bytes": None if body is None else len(body)}
     if body is not None and len(body) <= INLINE_BYTES_MAX:
         shown_outcome["value"] = _value(entry, body)
@@ -380,5 +379,5 @@ def _final(reason: str) -> Final:
 def _time(microseconds: int | None) -> str | None:
     if microseconds is None:
         return None
-    moment = _EPOCH + timedelta(microseconds=microseconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    time = _EPOCH + timedelta(microseconds=microseconds)
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -51,7 +51,7 @@ def is_http(scope: str) -> bool:
     return scope.startswith(_HTTP)
 
 
-def checked_response(given: GivenResponse, form: ResponseCodec) -> tuple[int, tuple[tuple[bytes, bytes], ...], bytes]:
+def checked_response(given: GivenResponse, codec: ResponseCodec) -> tuple[int, tuple[tuple[bytes, bytes], ...], bytes]:
     """Return the status, headers and body to store, or raise `InvalidInput` if they could not be replayed exactly."""
     status = given.status
     if not keeps_status(status):
@@ -60,8 +60,8 @@ def checked_response(given: GivenResponse, form: ResponseCodec) -> tuple[int, tu
     body = _body(given)
     if body and status in BODILESS_STATUSES:
         raise refused("response.body", f"must be empty: a {status} response has no body")
-    if len(body) > form.inline_bytes_max:
-        raise refused("response.body", f"must be at most {form.inline_bytes_max} bytes, got {len(body)}")
+    if len(body) > codec.inline_bytes_max:
+        raise refused("response.body", f"must be at most {codec.inline_bytes_max} bytes, got {len(body)}")
     headers = [
         (name, value)
         for name, values in given.headers.items()
@@ -82,22 +82,24 @@ def checked_response(given: GivenResponse, form: ResponseCodec) -> tuple[int, tu
 
 
 def kept_response(
-    form: ResponseCodec, entry: Entry, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes
+    codec: ResponseCodec, entry: Entry, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes
 ) -> Outcome:
     """Return the outcome from which a retry replays this response, encrypted if the codec encrypts."""
     try:
-        outcome, _ = form.encode_response(entry, status, headers, body)
+        outcome, _ = codec.encode_response(entry, status, headers, body)
     except OutcomeNotKept as error:
         raise refused("response.headers", str(error)) from None
     return outcome
 
 
-async def check_readable(ledger: Ledger, form: ResponseCodec, scope: str) -> None:
+async def check_readable(ledger: Ledger, codec: ResponseCodec, scope: str) -> None:
     """Refuse to write a response that the application could not read: it would respond 409 instead of replaying it."""
     page = await ledger.scan(scope, Status.COMPLETED, limit=_SAMPLES)
     kept = [entry for entry in page.entries if entry.outcome.code is not None and entry.outcome.body is not None]
-    if kept and not any(stored_response(form, entry).status == entry.outcome.code for entry in kept):
-        known = "they are encrypted" if form.encryption is None else "they are encrypted with other keys, or not at all"
+    if kept and not any(stored_response(codec, entry).status == entry.outcome.code for entry in kept):
+        known = (
+            "they are encrypted" if codec.encryption is None else "they are encrypted with other keys, or not at all"
+        )
         raise InvalidInput(
             f"the responses stored in this scope cannot be read: {known}. Set idempotency.encryption_keys to the keys"
             " of the application that stored them (ONCEWARD_IDEMPOTENCY__ENCRYPTION_KEYS)",
@@ -105,12 +107,12 @@ async def check_readable(ledger: Ledger, form: ResponseCodec, scope: str) -> Non
         )
 
 
-async def response_body(ledger: Ledger, form: ResponseCodec, entry: Entry) -> bytes | None:
+async def response_body(ledger: Ledger, codec: ResponseCodec, entry: Entry) -> bytes | None:
     """Return the body of a stored response, or None if it was not stored or cannot be decrypted here."""
     if entry.outcome.body is not None:
-        response = stored_response(form, entry)
+        response = stored_response(codec, entry)
         return response.body if response.status == entry.outcome.code else None
-    if form.encryption is not None or not entry.outcome.chunks:
+    if codec.encryption is not None or not entry.outcome.chunks:
         return None
     found: list[bytes] = []
     # The first chunk is the response head.

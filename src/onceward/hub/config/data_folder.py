@@ -55,7 +55,7 @@ def ledger(config: Config, on_doubt: OnDoubt | None = None) -> Ledger:
     )
 
 
-def response_form(config: Config) -> ResponseCodec:
+def response_codec(config: Config) -> ResponseCodec:
     """Return the codec with which the hub's middleware stores responses."""
     keys = config.idempotency.encryption_keys
     return ResponseCodec(frozenset(name.encode() for name in DENY_HEADERS), Encryption(keys) if keys else None)

@@ -1,7 +1,8 @@
 """The console: pages for people, rendered on the server, under `/console/`.
 
-Not here: the JSON API (`hub/routes/`), whose services the pages call, and the API reference (`hub/reference/`).
-Start with `routing.py`; `visit.py` is what a page gets, `pages/` has one module for each page.
+Not here: the JSON API (`hub/routes/`), whose services the pages call, and the API reference (`hub/reference/`), whose
+stylesheet and scripts `assets.py` serves, too.
+Start with `routing.py`, which lists the pages; `visit.py` is what a page gets. The pages are in `pages/`.
 """
 
 __all__ = [

@@ -25,7 +25,7 @@ class Console:
 
     Attributes:
         ledger: The ledger.
-        form: The codec with which the application stores responses.
+        codec: The codec with which the application stores responses.
         visitors: How the console knows its visitors.
         checks: The last checks of this process; None if the application runs in another one.
         history: The counters of the last hour; None if the application runs in another process.
@@ -36,7 +36,7 @@ class Console:
     """
 
     ledger: Ledger
-    form: ResponseCodec
+    codec: ResponseCodec
     visitors: Visitors
     checks: CheckRing | None = None
     history: CounterHistory | None = None
@@ -48,7 +48,7 @@ class Console:
 
 def console_of_hub(hub: HubState, about: str) -> Console:
     """Return the console of a hub."""
-    return Console(hub.ledger, hub.response_form, HubVisitors(hub.database), hub.checks, hub.counters, hub, about)
+    return Console(hub.ledger, hub.response_codec, HubVisitors(hub.database), hub.checks, hub.counters, hub, about)
 
 
 def console_of(connection: HTTPConnection) -> Console:

@@ -58,19 +58,19 @@ def url(path: str, **query: object) -> str:
 
 def ago(text: str | None, now: datetime.datetime) -> str:
     """Return how long ago a time was, in the largest unit that fits: `3 min ago`."""
-    moment = _parsed(text)
-    if moment is None:
+    time = _parsed(text)
+    if time is None:
         return "never"
-    seconds = (now - moment).total_seconds()
+    seconds = (now - time).total_seconds()
     return f"in {_span(-seconds)}" if seconds < -1 else f"{_span(seconds)} ago" if seconds >= 1 else "just now"
 
 
 def left(text: str | None, now: datetime.datetime) -> str:
     """Return how long it is until a time, or since it: `4 s left`, `lapsed 2 min ago`."""
-    moment = _parsed(text)
-    if moment is None:
+    time = _parsed(text)
+    if time is None:
         return "no end"
-    seconds = (moment - now).total_seconds()
+    seconds = (time - now).total_seconds()
     return f"{_span(seconds)} left" if seconds > 0 else f"ended {_span(-seconds)} ago"
 
 

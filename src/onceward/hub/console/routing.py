@@ -45,7 +45,7 @@ from onceward.hub.console.visit import (
     Endpoint,
     Visit,
     endpoint,
-    see,
+    see_other,
 )
 
 # Normalizing and previewing a message needs the scope that the API's routes need. Only policies are for admins.
@@ -61,8 +61,8 @@ def routes() -> list[Route]:
         "": endpoint(OVERVIEW, overview.show),
         "in-doubt": endpoint(IN_DOUBT, in_doubt.show),
         "in-doubt/ask": endpoint(IN_DOUBT, post=in_doubt.ask),
-        "in-doubt/resolve": endpoint(IN_DOUBT, resolution.show, resolution.decide, guards_get=True),
-        "in-doubt/bulk": endpoint(IN_DOUBT, bulk.plan, bulk.apply, guards_get=True),
+        "in-doubt/resolve": endpoint(IN_DOUBT, resolution.show, resolution.decide, get_needs_act=True),
+        "in-doubt/bulk": endpoint(IN_DOUBT, bulk.plan, bulk.apply, get_needs_act=True),
         "operations": endpoint(OPERATIONS, operations.show),
         "operation": endpoint(OPERATIONS, operation.show),
         "turns": endpoint(TURNS, turns.show),
@@ -74,15 +74,15 @@ def routes() -> list[Route]:
         "tasks": endpoint(TASKS, tasks.show, tasks.create),
         "tasks/{task_id}": endpoint(TASKS, tasks.show_one, attach=tasks.attach),
         "tasks/{task_id}/link": endpoint(TASKS, tasks.show_one, tasks.link),
-        "tasks/{task_id}/delete": endpoint(TASKS, tasks.ask_delete, tasks.delete, guards_get=True),
+        "tasks/{task_id}/delete": endpoint(TASKS, tasks.ask_delete, tasks.delete, get_needs_act=True),
         "attachments/{attachment_id}": endpoint(TASKS, attachments.show, attachments.relabel),
         "attachments/{attachment_id}/remove": endpoint(
-            TASKS, attachments.ask_remove, attachments.remove, guards_get=True
+            TASKS, attachments.ask_remove, attachments.remove, get_needs_act=True
         ),
         "attachments/{attachment_id}/content": endpoint(TASKS, attachments.content),
         "ingest": endpoint(INGEST, entries.show),
-        "ingest/policy": endpoint(INGEST, policy.show, policy.change, guards_get=True),
-        "ingest/message": endpoint(_PASTE, message.show, message.explain, guards_get=True),
+        "ingest/policy": endpoint(INGEST, policy.show, policy.change, get_needs_act=True),
+        "ingest/message": endpoint(_PASTE, message.show, message.explain, get_needs_act=True),
         "storage": endpoint(STORAGE, storage.show, storage.act),
         "tokens": endpoint(TOKENS, tokens.show, tokens.revoke),
         "audit": endpoint(AUDIT, audit.show),
@@ -98,7 +98,7 @@ def routes() -> list[Route]:
 
 
 async def _home(_request: Request) -> Response:
-    return see(HOME)
+    return see_other(HOME)
 
 
 async def _unknown(visit: Visit) -> Response:

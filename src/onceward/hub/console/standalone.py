@@ -15,7 +15,7 @@ from onceward.errors import NotFound
 from onceward.http.asgi_types import App
 from onceward.hub.claims.claims import namespaces
 from onceward.hub.config.config import Config
-from onceward.hub.config.data_folder import ledger, response_form
+from onceward.hub.config.data_folder import ledger, response_codec
 from onceward.hub.config.setting import without_password
 from onceward.hub.console.console import Console
 from onceward.hub.console.routing import routes
@@ -50,7 +50,7 @@ def create_app(config: Config) -> App:
 
     app = Starlette(routes=[Route("/", _home), *routes()], lifespan=lifespan)
     about = without_password(config.ledger_url)
-    app.state.console = Console(opened, response_form(config), LocalVisitors(), about=about)
+    app.state.console = Console(opened, response_codec(config), LocalVisitors(), about=about)
     guarded = HostsMiddleware(HeadMiddleware(app), bound=config.hub.host)
     return ClientAddressMiddleware(RequestLogMiddleware(guarded), config.hub.trusted_proxies)
 

@@ -115,7 +115,7 @@ class Visit:
 
     def require_form_token(self, upload: Upload) -> None:
         """Refuse an upload that is not from one of our pages. The form sends its token before the file."""
-        if not self.visitor.sent(next(iter(upload.all(FORM_TOKEN)), "")):
+        if not self.visitor.is_form_token(next(iter(upload.all(FORM_TOKEN)), "")):
             raise _not_our_form()
 
     def query(self, name: str) -> str:
@@ -179,7 +179,7 @@ def endpoint(
     post: Post | None = None,
     *,
     attach: Attach | None = None,
-    guards_get: bool = False,
+    get_needs_act: bool = False,
 ) -> Endpoint:
     """Return the handler of a page.
 
@@ -188,7 +188,7 @@ def endpoint(
         get: Renders the page.
         post: Handles its form, which needs the scopes `act`.
         attach: Handles its form with a file, instead of `post`.
-        guards_get: Whether the page itself needs the scopes `act`, because it is only about the form.
+        get_needs_act: Whether the page itself needs the scopes `act`, because it is only about the form.
 
     Returns:
         The handler.
@@ -196,7 +196,7 @@ def endpoint(
 
     async def handle(request: Request) -> Response:
         try:
-            response = await _response(request, section, get, post, attach, guards_get=guards_get)
+            response = await _response(request, section, get, post, attach, get_needs_act=get_needs_act)
         except (OncewardError, HTTPException) as error:
             if isinstance(error, StoreUnavailable):
                 report(error)
@@ -215,7 +215,7 @@ async def _response(
     post: Post | None,
     attach: Attach | None,
     *,
-    guards_get: bool,
+    get_needs_act: bool,
 ) -> Response:
     console = console_of(request)
     found = await console.visitors.identify(request)
@@ -230,7 +230,7 @@ async def _response(
     if request.method in SAFE_METHODS:
         if get is None:
             raise HTTPException(405, "This page only accepts its form.", {"allow": "POST"})
-        if section is not None and guards_get and not visit.may_act:
+        if section is not None and get_needs_act and not visit.may_act:
             raise _may_not_act(section)
         return await get(visit)
     if attach is not None and section is not None:
@@ -242,7 +242,7 @@ async def _response(
     if post is None:
         raise HTTPException(405, "This page has no form.", {"allow": "GET, HEAD"})
     form = await read_form(request)
-    if not visitor.sent(form.text(FORM_TOKEN)):
+    if not visitor.is_form_token(form.text(FORM_TOKEN)):
         raise _not_our_form()
     if section is not None and not visit.may_act:
         raise _may_not_act(section)
@@ -266,13 +266,13 @@ def _to_login(request: Request) -> Response:
     return RedirectResponse(f"{LOGIN}?next={quote(here, safe='')}", _SEE_OTHER)
 
 
-def next_of(text: str) -> str:
+def safe_next_path(text: str) -> str:
     """Return a page of the console to go to, never one of another site."""
     plain = text.startswith(HOME) and not any(one in text for one in ("\\", "//", "\r", "\n", "\t"))
     return text if plain else HOME
 
 
-def see(path: str) -> Response:
+def see_other(path: str) -> Response:
     """Redirect to a page after a form, so that reloading it does not send the form again."""
     return RedirectResponse(path, _SEE_OTHER)
 

@@ -53,9 +53,9 @@ class Visitor:
         """The token that every form of this visitor contains."""
         return hmac.new(self.form_secret.encode(), b"form", hashlib.sha256).hexdigest()
 
-    def sent(self, form_token: str) -> bool:
-        """Return whether a form with this token is from one of our pages."""
-        return bool(self.form_secret) and hmac.compare_digest(form_token.encode(), self.form_token.encode())
+    def is_form_token(self, text: str) -> bool:
+        """Return whether this is the token of our forms, so that the form is from one of our pages."""
+        return bool(self.form_secret) and hmac.compare_digest(text.encode(), self.form_token.encode())
 
 
 class Visitors(Protocol):

@@ -39,7 +39,7 @@ class CheckResult:
     advice: str = ""
     data: dict[str, Any] = field(default_factory=dict)
 
-    def shown(self) -> dict[str, Any]:
+    def json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
 

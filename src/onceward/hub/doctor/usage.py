@@ -20,7 +20,7 @@ def usage_checks(database: Database, bytes_max: int) -> Iterator[CheckResult]:
         names = _named([counter.principal for counter in wrong])
         detail = f"the counters of stored bytes of {names} differ from their attachments"
         yield problem(
-            "stored-bytes", detail, "onceward admin fsck corrects them", counters=[one.shown() for one in wrong]
+            "stored-bytes", detail, "onceward admin fsck corrects them", counters=[one.json() for one in wrong]
         )
     else:
         yield ok("stored-bytes", "the counters of stored bytes are correct")

@@ -27,10 +27,10 @@ __all__ = [
     "Filter",
     "NewEvent",
     "append",
+    "delete_old_events",
     "event_of",
     "extent",
     "page",
-    "retain",
 ]
 
 # Events per page. A page is read, and sent, in one piece.
@@ -153,7 +153,7 @@ _RAISE = text("UPDATE event_log SET oldest_event_id = :oldest WHERE oldest_event
 _DELETE = text("DELETE FROM events WHERE event_id < :oldest")
 
 
-def retain(tx: Transaction, before: str, limit: int = RETAIN_BATCH) -> int:
+def delete_old_events(tx: Transaction, before: str, limit: int = RETAIN_BATCH) -> int:
     """Delete the oldest events that were appended before that time, at most `limit`, and return their number.
 
     The new `oldest_event_id` is stored, so that a client with an older cursor is notified of the gap.

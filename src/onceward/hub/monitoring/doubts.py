@@ -136,18 +136,18 @@ class DoubtRecord:
         database: The hub's database.
         log_keys: How the webhook shows keys that clients chose. Events always show them cut, because every reader of the
             hub gets them.
-        recorded: Called, in any thread, after a doubt was recorded.
+        on_recorded: Called, in any thread, after a doubt was recorded.
     """
 
-    def __init__(self, database: Database, log_keys: LogKeys, recorded: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, database: Database, log_keys: LogKeys, on_recorded: Callable[[], None] = lambda: None) -> None:
         self._database = database
         self._log_keys = log_keys
-        self.recorded = recorded
+        self.on_recorded = on_recorded
 
-    def notify(self, entry: Entry) -> None:
+    def record_doubt(self, entry: Entry) -> None:
         """Record a claim that this process has put in doubt: the `on_doubt` of the hub's ledger."""
         try:
-            self._record([doubt_of(entry, self._log_keys)])
+            self._append([doubt_of(entry, self._log_keys)])
         except OncewardError as error:
             log_event(
                 logger.warning,
@@ -157,7 +157,7 @@ class DoubtRecord:
                 hint="the next scan records it",
             )
 
-    async def resolved(self, scope: str, key: str, version: int, outcome: str) -> None:
+    async def record_resolution(self, scope: str, key: str, version: int, outcome: str) -> None:
         """Record that a doubt was resolved. If that fails, the next scan does it. The scope begins with the namespace."""
         doubt = Doubt(doubt_id_of(scope, key, version), scope, key, version)
         try:
@@ -185,20 +185,20 @@ class DoubtRecord:
         changes = 0
         new = [entry for doubt_id, entry in sorted(found.items()) if doubt_id not in known]
         for start in range(0, len(new), _BATCH):
-            changes += self._record([doubt_of(entry, self._log_keys) for entry in new[start : start + _BATCH]])
+            changes += self._append([doubt_of(entry, self._log_keys) for entry in new[start : start + _BATCH]])
             progress(changes)
         gone = [row for doubt_id, row in known.items() if doubt_id not in found]
         for start in range(0, len(gone), _BATCH):
-            ended = [one for row in gone[start : start + _BATCH] if (one := _ended(ledger, *row)) is not None]
+            ended = [one for row in gone[start : start + _BATCH] if (one := _find_end(ledger, *row)) is not None]
             if ended:
                 changes += self._database.writer.append_blocking(_resolving(ended), ended[0][0].order)
             progress(changes)
         return changes
 
-    def _record(self, doubts: Sequence[Doubt]) -> int:
+    def _append(self, doubts: Sequence[Doubt]) -> int:
         count = self._database.writer.append_blocking(lambda tx: record_doubts(tx, doubts), doubts[0].order)
         if count:
-            self.recorded()
+            self.on_recorded()
         return count
 
 
@@ -216,7 +216,7 @@ def _resolving(ended: Sequence[tuple[Doubt, str]]) -> Callable[[Transaction], Ev
     return lambda tx: record_resolved(tx, ended)
 
 
-def _ended(ledger: Ledger, doubt_id: str, scope: str, key: str, version: int) -> tuple[Doubt, str] | None:
+def _find_end(ledger: Ledger, doubt_id: str, scope: str, key: str, version: int) -> tuple[Doubt, str] | None:
     """Return a recorded doubt that has ended, and how; None if it has not, as those of other namespaces."""
     entry = wait(read_ref(ledger, Ref(scope, key)))
     outcome = UNKNOWN

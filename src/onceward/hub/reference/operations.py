@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from onceward.http import problem
 from onceward.http.openapi_refusals import KEY_HEADER, PROBLEM_MEDIA_TYPE
+from onceward.hub.openapi_examples import JSON
 from onceward.hub.reference.markdown import block
-from onceward.hub.reference.request_examples import JSON
 from onceward.hub.reference.schemas import Field, Json, Schemas
 
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")

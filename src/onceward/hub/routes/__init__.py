@@ -4,4 +4,4 @@ Not here: the code that routes share (`hub/web/`), and the functions they call (
 Start with `topics.py`.
 """
 
-__all__ = ["admin", "audit", "chat", "claims", "events", "ingest", "pages", "settings", "tasks", "topics"]
+__all__ = ["admin", "audit", "chat", "claims", "events", "ingest", "metrics", "pages", "settings", "tasks", "topics"]

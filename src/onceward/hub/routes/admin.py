@@ -13,7 +13,7 @@ from onceward.errors import InvalidInput
 from onceward.hub import tasks
 from onceward.hub.audit.actor import actor_of
 from onceward.hub.audit.log import Details
-from onceward.hub.audit.recorder import StartedAction, recorded_blocking
+from onceward.hub.audit.recorder import StartedAction, record_action_blocking
 from onceward.hub.routes.progress import MEDIA_TYPE, Report, long_response, running_total
 from onceward.hub.state import hub_of
 from onceward.hub.web.json_body import StrictBody, StrictRoute
@@ -111,7 +111,7 @@ def collect(
     settings = hub.config.attachments
     grace_seconds = settings.gc_grace if sent.grace_seconds is None else sent.grace_seconds
     batch_size = sent.batch_size or settings.gc_batch_size
-    audited = _recorded(request, "blobs.gc", {"dry_run": sent.dry_run, "grace_seconds": grace_seconds})
+    audited = _record_action(request, "blobs.gc", {"dry_run": sent.dry_run, "grace_seconds": grace_seconds})
 
     def work(report: Report) -> dict[str, object]:
         with audited as audit:
@@ -123,9 +123,9 @@ def collect(
                 grace_seconds=grace_seconds,
                 progress=running_total(report, tasks.blob_totals(hub.database)[0]),
             )
-            audit.details = collected.shown()
+            audit.details = collected.json()
         hub.feed.notify()
-        return collected.shown()
+        return collected.json()
 
     return long_response(request, "files", work)
 
@@ -134,7 +134,7 @@ def collect(
 def check(request: Request, sent: CheckSent = _CHECK) -> Response:
     """With `Accept: application/x-ndjson`, the response is lines of JSON that begin with the progress."""
     hub = hub_of(request)
-    audited = _recorded(request, "blobs.fsck", {"quarantine": sent.quarantine})
+    audited = _record_action(request, "blobs.fsck", {"quarantine": sent.quarantine})
 
     def work(report: Report) -> dict[str, object]:
         with audited as audit:
@@ -147,8 +147,8 @@ def check(request: Request, sent: CheckSent = _CHECK) -> Response:
                 "wrong_counters": [counter.principal for counter in counters],
             }
         return {
-            "damaged": [damage.shown() for damage in found],
-            "wrong_counters": [counter.shown() for counter in counters],
+            "damaged": [damage.json() for damage in found],
+            "wrong_counters": [counter.json() for counter in counters],
         }
 
     return long_response(request, "bytes", work)
@@ -159,7 +159,7 @@ def usage(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> 
     hub = hub_of(request)
     with hub.database.read() as tx:
         page = tasks.quota.usage_page(tx, limit, after)
-    shown = {"usage": [one.shown() for one in page.items], **paged(page)}
+    shown = {"usage": [one.json() for one in page.items], **paged(page)}
     return JSONResponse({**shown, "max_bytes_per_principal": hub.config.attachments.max_bytes_per_principal})
 
 
@@ -172,7 +172,7 @@ def usage(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> 
 def backfill(request: Request) -> Response:
     """With `Accept: application/x-ndjson`, the response is lines of JSON that begin with the progress."""
     hub = hub_of(request)
-    audited = _recorded(request, "tasks.backfill_spec_attachments", {})
+    audited = _record_action(request, "tasks.backfill_spec_attachments", {})
 
     def work(report: Report) -> dict[str, object]:
         with audited as audit:
@@ -180,11 +180,11 @@ def backfill(request: Request) -> Response:
             done = tasks.backfill_spec_attachments(hub.database, progress)
             audit.details = {"added_count": done.added_count}
         hub.feed.notify()
-        return done.shown()
+        return done.json()
 
     return long_response(request, "tasks", work)
 
 
-def _recorded(request: Request, action: str, details: Details) -> AbstractContextManager[StartedAction]:
+def _record_action(request: Request, action: str, details: Details) -> AbstractContextManager[StartedAction]:
     """Write the audit rows of an action around the block."""
-    return recorded_blocking(hub_of(request).database, actor_of(request.scope), action, None, details)
+    return record_action_blocking(hub_of(request).database, actor_of(request.scope), action, None, details)

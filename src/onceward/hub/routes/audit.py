@@ -67,5 +67,5 @@ def list_audit(
     only = audit_filter(principal, action, since, until)
     with hub_of(request).database.read() as tx:
         page = audit_page(tx, limit, after, only)
-    content = written({"entries": [row.shown() for row in page.items], **paged(page)})
+    content = written({"entries": [row.json() for row in page.items], **paged(page)})
     return Response(content, media_type="application/json")

@@ -185,7 +185,7 @@ async def chat_stream(
 @router.get("/turns/{turn_id}", response_model=TurnShown, summary="Get a turn")
 async def get_turn(turn_id: TurnId, request: Request) -> Response:
     view = await hub_of(request).turns.read_turn(principal_of(request.scope), turn_id)
-    return _json(view.shown())
+    return _json(view.json())
 
 
 @router.get(

@@ -17,7 +17,7 @@ from onceward.core.outcome import INLINE_BYTES_MAX
 from onceward.http.stored.policy import RETRIABLE_STATUSES
 from onceward.hub.audit.actor import actor_of
 from onceward.hub.audit.log import Details
-from onceward.hub.audit.recorder import StartedAction, claim_target, outcome_details, recorded
+from onceward.hub.audit.recorder import StartedAction, claim_target, outcome_details, record_action
 from onceward.hub.claims import claims
 from onceward.hub.claims.claims import REASON_BYTES_MAX
 from onceward.hub.claims.given_response import DENIED_HEADER, HEADER_NAME, GivenResponse
@@ -197,7 +197,7 @@ async def show_claim(
     key: Annotated[str, Query(max_length=1024)],
 ) -> Response:
     hub = hub_of(request)
-    return JSONResponse(await claims.show_claim(hub.ledger, hub.response_form, scope, key))
+    return JSONResponse(await claims.show_claim(hub.ledger, hub.response_codec, scope, key))
 
 
 @router.post(
@@ -209,10 +209,10 @@ async def show_claim(
 async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
     hub = hub_of(request)
     details = {"version": sent.version, "verdict": sent.verdict, "reason": sent.reason}
-    async with _recorded(request, "claim.resolve", sent.scope, sent.key, details) as audit:
+    async with _record_action(request, "claim.resolve", sent.scope, sent.key, details) as audit:
         claim = await claims.resolve_claim(
             hub.ledger,
-            hub.response_form,
+            hub.response_codec,
             principal_of(request.scope),
             scope=sent.scope,
             key=sent.key,
@@ -223,7 +223,7 @@ async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
             reason=sent.reason,
         )
         audit.details = outcome_details(claim)
-    await hub.doubts.resolved(f"{hub.ledger.namespace}:{sent.scope}", claim["key"], sent.version, sent.verdict)
+    await hub.doubts.record_resolution(f"{hub.ledger.namespace}:{sent.scope}", claim["key"], sent.version, sent.verdict)
     return JSONResponse(claim)
 
 
@@ -237,8 +237,8 @@ async def abandon_claim(sent: AbandonSent, request: Request) -> Response:
     """A repeatable claim becomes failed; any other claim becomes in doubt."""
     hub, actor = hub_of(request), principal_of(request.scope)
     details = {"version": sent.version, "force": sent.force, "reason": sent.reason}
-    async with _recorded(request, "claim.abandon", sent.scope, sent.key, details) as audit:
-        claim = await claims.abandon_claim(hub.ledger, hub.response_form, actor, **sent.model_dump())
+    async with _record_action(request, "claim.abandon", sent.scope, sent.key, details) as audit:
+        claim = await claims.abandon_claim(hub.ledger, hub.response_codec, actor, **sent.model_dump())
         audit.details = outcome_details(claim)
     return JSONResponse(claim)
 
@@ -253,8 +253,8 @@ async def forget_claim(sent: ForgetSent, request: Request) -> Response:
     """The next request or call with this key runs the effect again. Returns the claim as it was."""
     hub, actor = hub_of(request), principal_of(request.scope)
     details = {"version": sent.version, "reason": sent.reason}
-    async with _recorded(request, "claim.forget", sent.scope, sent.key, details) as audit:
-        claim = await claims.forget_claim(hub.ledger, hub.response_form, actor, **sent.model_dump())
+    async with _record_action(request, "claim.forget", sent.scope, sent.key, details) as audit:
+        claim = await claims.forget_claim(hub.ledger, hub.response_codec, actor, **sent.model_dump())
         audit.details = outcome_details(claim)
     return JSONResponse(claim)
 
@@ -262,14 +262,14 @@ async def forget_claim(sent: ForgetSent, request: Request) -> Response:
 @router.post("/purge", response_model=PurgeShown, summary="Delete entries past their retention")
 async def purge_claims(request: Request) -> Response:
     hub = hub_of(request)
-    async with recorded(hub.database, actor_of(request.scope), "claim.purge", None, {}) as audit:
+    async with record_action(hub.database, actor_of(request.scope), "claim.purge", None, {}) as audit:
         shown = {"deleted_count": await claims.purge_claims(hub.ledger)}
         audit.details = shown
     return JSONResponse(shown)
 
 
-def _recorded(
+def _record_action(
     request: Request, action: str, scope: str, key: str, details: Details
 ) -> AbstractAsyncContextManager[StartedAction]:
     """Write the audit rows of an action on a claim around the block."""
-    return recorded(hub_of(request).database, actor_of(request.scope), action, claim_target(scope, key), details)
+    return record_action(hub_of(request).database, actor_of(request.scope), action, claim_target(scope, key), details)

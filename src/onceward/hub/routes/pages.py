@@ -106,7 +106,7 @@ class Markdown(PlainTextResponse):
 
 @router.get("/skill.md", response_class=Markdown, summary="Retry rules for agents")
 async def skill() -> Response:
-    return Markdown(_page("skill.md"))
+    return Markdown(_skill_text())
 
 
 @router.get("/", summary="Home page", include_in_schema=False)
@@ -127,5 +127,5 @@ def docs(request: Request) -> Response:
 
 
 @functools.cache
-def _page(name: str) -> str:
-    return (importlib.resources.files("onceward.hub") / "pages" / name).read_text("utf-8")
+def _skill_text() -> str:
+    return importlib.resources.files(__package__).joinpath("skill.md").read_text("utf-8")

@@ -123,7 +123,7 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     async with receive_attachment(request, hub_of(request), principal_of(request.scope)) as received:
         new, rules = _described(received.upload), _rules(received.upload, request, received.hub.upload_rules)
         added = await received.attach(task_id, new, rules, request_key_of(request))
-    return _json(added.attachment.shown(), 201)
+    return _json(added.attachment.json(), 201)
 
 
 @router.post(
@@ -155,7 +155,7 @@ async def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> 
         ),
         ("task", task_id),
     )
-    return _json(added.attachment.shown(), 201)
+    return _json(added.attachment.json(), 201)
 
 
 @router.get(
@@ -172,13 +172,13 @@ def list_attachments(
     with hub_of(request).database.read() as tx:
         page = tasks.list_attachments(tx, task_id, limit, after)
     now = now_text()
-    return _json({"attachments": [attachment.shown(now) for attachment in page.items], **paged(page)})
+    return _json({"attachments": [attachment.json(now) for attachment in page.items], **paged(page)})
 
 
 @router.get("/attachments/{attachment_id}", response_model=AttachmentShown, summary="Get an attachment")
 def get_attachment(attachment_id: AttachmentId, request: Request) -> Response:
     with hub_of(request).database.read() as tx:
-        return _json(tasks.get_attachment(tx, attachment_id).shown())
+        return _json(tasks.get_attachment(tx, attachment_id).json())
 
 
 @router.put(
@@ -188,7 +188,7 @@ async def replace_labels(attachment_id: AttachmentId, sent: LabelsSent, request:
     attachment = await hub_of(request).database.writer.run(
         lambda tx: tasks.replace_labels(tx, attachment_id, sent.labels), ("task attachment", attachment_id)
     )
-    return _json(attachment.shown())
+    return _json(attachment.json())
 
 
 @router.delete("/attachments/{attachment_id}", response_model=Removed, summary="Delete an attachment")

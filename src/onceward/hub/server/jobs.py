@@ -73,7 +73,7 @@ def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         )
         hub.feed.notify()
         deleted = collected.deleted_count + collected.expired_count + collected.orphan_count
-        audited("blobs.gc", deleted, {**collected.shown(), "grace_seconds": attachments.gc_grace})
+        audited("blobs.gc", deleted, {**collected.json(), "grace_seconds": attachments.gc_grace})
         return collected.deleted_count
 
     def audit_retention() -> int:
@@ -130,7 +130,7 @@ def delete_old_events(
     deleted = 0
     while True:
         with database.write() as tx:
-            batch = log.retain(tx, before)
+            batch = log.delete_old_events(tx, before)
         if batch == 0:
             return deleted
         deleted += batch
@@ -144,7 +144,7 @@ def delete_old_audit_rows(
     deleted = 0
     while True:
         with database.write() as tx:
-            batch = audit_log.retain(tx, age)
+            batch = audit_log.delete_old_rows(tx, age)
         if batch == 0:
             return deleted
         deleted += batch

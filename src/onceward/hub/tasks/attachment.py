@@ -54,7 +54,7 @@ class TaskAttachment:
     def is_expired(self, at: str) -> bool:
         return self.expires_at is not None and self.expires_at <= at
 
-    def shown(self, at: str | None = None) -> dict[str, Any]:
+    def json(self, at: str | None = None) -> dict[str, Any]:
         """Return the JSON fields for responses and events: empty fields are omitted, `labels` is always there."""
         values = {name: getattr(self, name) for name in TaskAttachment.__slots__}
         shown = {name: value for name, value in values.items() if value not in (None, {}, "")}
@@ -199,7 +199,7 @@ def no_attachment(attachment_id: str) -> NotFound:
 
 
 def _event(name: str, attachment: TaskAttachment) -> NewEvent:
-    return NewEvent(name, None, "attachment", attachment.id, compact({"attachment": attachment.shown()}))
+    return NewEvent(name, None, "attachment", attachment.id, compact({"attachment": attachment.json()}))
 
 
 def _with_labels(tx: Transaction, rows: Sequence[Any]) -> list[TaskAttachment]:

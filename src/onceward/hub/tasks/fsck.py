@@ -30,7 +30,7 @@ class Damage:
     attachments: tuple[str, ...]
     quarantined: bool = False
 
-    def shown(self) -> dict[str, object]:
+    def json(self) -> dict[str, object]:
         return asdict(self)
 
 

@@ -61,7 +61,7 @@ class Collected:
     expired_count: int = 0
     orphan_count: int = 0
 
-    def shown(self) -> dict[str, object]:
+    def json(self) -> dict[str, object]:
         return asdict(self)
 
 

@@ -57,7 +57,7 @@ class PrincipalUsage:
     stored_bytes: int
     attachment_count: int
 
-    def shown(self) -> dict[str, object]:
+    def json(self) -> dict[str, object]:
         return asdict(self)
 
 
@@ -72,7 +72,7 @@ class WrongCounter:
     attachment_count: int
     corrected: bool = False
 
-    def shown(self) -> dict[str, object]:
+    def json(self) -> dict[str, object]:
         return asdict(self)
 
 

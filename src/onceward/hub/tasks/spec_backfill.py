@@ -26,7 +26,7 @@ class Backfilled:
     skipped_count: int
     failed: tuple[tuple[str, str], ...]
 
-    def shown(self) -> dict[str, object]:
+    def json(self) -> dict[str, object]:
         return asdict(self)
 
 

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     REGISTRY,
@@ -35,8 +34,6 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
 
 from onceward.http.middleware.handler_lookup import flat
 from onceward.hub.web.route_index import RouteIndex
@@ -51,6 +48,8 @@ ENTRY_ACTIONS = ("inserted", "updated", "skipped", "failed")
 REFUSALS = ("head_too_large", "slow_head", "too_many_connections", "too_many_streams", "not_http")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
+# The media type of `render`.
+MEDIA_TYPE = CONTENT_TYPE_LATEST
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _FULL = 2  # Starlette's `Match.FULL`.
 
@@ -141,15 +140,6 @@ def render(gauges: Collector | None = None) -> bytes:
         return generate_latest(REGISTRY) + generate_latest(shared)
     MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
     return generate_latest(shared)
-
-
-router = APIRouter(tags=["operations"])
-
-
-@router.get("/metrics", response_class=PlainTextResponse, summary="Metrics")
-def show(request: Request) -> Response:
-    """Metrics for Prometheus, summed over all workers."""
-    return Response(render(getattr(request.app.state, "gauges", None)), media_type=CONTENT_TYPE_LATEST)
 
 
 # Names of the counters that the console shows, with the label to add up by.

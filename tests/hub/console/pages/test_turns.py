@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
 from tests.hub.console.conftest import MakeToken
 from tests.hub.console.no_script_browser import NoScriptBrowser
 from tests.hub.console.sample_claims import HOSTILE
 from tests.hub.in_process_hub import Client, in_process_hub
 
+from onceward.core.claim import Claim
+from onceward.core.outcome import Outcome
 from onceward.hub import refund_desk
 from onceward.hub.config.config import Config
 from onceward.hub.turns.execution.brain import Brain
 from onceward.hub.turns.execution.context import Context
+from onceward.ledger import Ledger
 
 
 def chat(client: Client, message: str, token: str | None = None, **more: str) -> str:
@@ -42,6 +47,24 @@ def test_a_turn_shows_its_conversation_its_calls_and_its_receipt(client: Client,
     assert turn_id in browser.get(beat).text
     operation = next(link for link in page.links if "operation?" in link and "refund" in link)
     assert "A retry now gets the recorded result" in browser.get(operation).text
+
+
+def test_a_beat_whose_key_is_refused_is_shown_as_expired(
+    client: Client, browser: NoScriptBrowser, ledger: Ledger
+) -> None:
+    turn_id = chat(client, "Refund my order 12345")
+    beat = next(
+        link for link in browser.get(f"/console/turns/{turn_id}").links if "operation?" in link and "beat" in link
+    )
+    (scope,), (key,) = (parse_qs(urlsplit(beat).query)[name] for name in ("scope", "key"))
+    before = ledger.blocking.read(scope, key)
+    assert before is not None
+    assert ledger.blocking.forget(scope, key, before.version, note="for this test")
+    claim = ledger.blocking.begin(scope, key, {}, repeatable=True)
+    assert isinstance(claim, Claim)
+    ledger.blocking.settle(claim, Outcome(body=b"1"), 0, refuse_seconds=60)
+
+    assert "expired · of 1 message" in browser.get(f"/console/turns/{turn_id}").text
 
 
 async def remember(context: Context) -> str:

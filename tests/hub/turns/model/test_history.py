@@ -1,4 +1,4 @@
-"""Turns for operators: newest first, and the chain of a group."""
+"""Turns for operators: newest first, and the turns of a group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy import text
 from onceward.errors import InvalidInput
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.model import history
-from onceward.hub.turns.model.history import group_chain, newest_turns
+from onceward.hub.turns.model.history import newest_turns, turns_of_group
 from onceward.hub.turns.model.turn import find_turn
 
 _INSERT = text("""
@@ -57,7 +57,7 @@ def test_a_chain_begins_with_the_first_turn_whichever_is_asked_for(database: Dat
     add(database, "turn_retry", "grp_a")
     with database.read() as tx:
         found = {name: find_turn(tx, f"turn_{name}") for name in ("a", "b", "c", "retry")}
-        chains = {name: [one.id for one in group_chain(tx, turn)] for name, turn in found.items() if turn}
+        groups = {name: [one.id for one in turns_of_group(tx, turn)] for name, turn in found.items() if turn}
 
-    chain = ["turn_a", "turn_b", "turn_c"]
-    assert chains == {"a": chain, "b": chain, "c": chain, "retry": [*chain, "turn_retry"]}
+    turns = ["turn_a", "turn_b", "turn_c"]
+    assert groups == {"a": turns, "b": turns, "c": turns, "retry": [*turns, "turn_retry"]}

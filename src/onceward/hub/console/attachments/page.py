@@ -6,14 +6,14 @@ from starlette.responses import Response
 
 from onceward.errors import NotFound
 from onceward.hub import tasks
-from onceward.hub.console.attachments.form import labels_of
+from onceward.hub.console.attachments.keyed_form import labels_of
 from onceward.hub.console.attachments.preview import Preview, preview_of
 from onceward.hub.console.forms import Form
 from onceward.hub.console.rendering import url
-from onceward.hub.console.visit import Visit, see
+from onceward.hub.console.visit import Visit, see_other
 from onceward.hub.db.timestamps import now_text
+from onceward.hub.db_threads import in_thread
 from onceward.hub.tasks import Task, TaskAttachment
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.web.download import content_response, is_inline
 
 NOTICES = {"labelled": "The labels are replaced."}
@@ -73,7 +73,7 @@ async def relabel(visit: Visit, form: Form) -> Response:
     await visit.hub.database.writer.run(
         lambda tx: tasks.replace_labels(tx, attachment_id, labels), ("task attachment", attachment_id)
     )
-    return see(url(f"attachments/{attachment_id}", notice="labelled"))
+    return see_other(url(f"attachments/{attachment_id}", notice="labelled"))
 
 
 async def remove(visit: Visit, form: Form) -> Response:
@@ -93,7 +93,7 @@ async def remove(visit: Visit, form: Form) -> Response:
         task_id = (await in_thread(read)).id
     else:
         task_id = removed.task_id
-    return see(url(f"tasks/{task_id}", notice="removed"))
+    return see_other(url(f"tasks/{task_id}", notice="removed"))
 
 
 def _id(visit: Visit) -> str:

@@ -1,7 +1,7 @@
-"""Operations as the console shows them: filter, search, timeline, and what a retry would get.
+"""Claims as the console shows them, called operations there: filter, search, timeline, the next retry, audited actions.
 
-Not here: the operations on claims themselves (`hub/claims/`), and the pages (`hub/console/pages/`).
-Start with `search.py`; `retry.py` has the sentence about the next retry.
+Not here: what an action does to a claim (`hub/claims/`), and the pages (`hub/console/pages/`).
+Start with `search.py`.
 """
 
-__all__ = ["actions", "curl", "provider", "query", "retry", "search", "secrecy", "timeline"]
+__all__ = ["actions", "curl", "provider", "query", "redaction", "retry", "search", "timeline"]

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from onceward.hub.audit.actor import actor_of
 from onceward.hub.audit.log import Details
-from onceward.hub.audit.recorder import StartedAction, claim_target, outcome_details, recorded
+from onceward.hub.audit.recorder import StartedAction, claim_target, outcome_details, record_action
 from onceward.hub.claims.claims import resolve_claim
 from onceward.hub.claims.given_response import GivenResponse
 from onceward.hub.console.console import Console
@@ -51,10 +51,10 @@ async def resolve(
         InvalidInput: An argument is not valid.
     """
     details = {"version": version, "verdict": verdict, "reason": reason}
-    async with audited(console, request, "claim.resolve", claim_target(scope, key), details) as audit:
+    async with audit_action(console, request, "claim.resolve", claim_target(scope, key), details) as audit:
         claim = await resolve_claim(
             console.ledger,
-            console.form,
+            console.codec,
             actor_of(request.scope).principal,
             scope=scope,
             key=key,
@@ -66,12 +66,12 @@ async def resolve(
             keeps_value=keeps_value,
         )
         audit.details = outcome_details(claim)
-    await record_resolved(console, scope, claim["key"], version, verdict)
+    await record_resolution(console, scope, claim["key"], version, verdict)
     return claim
 
 
 @contextlib.asynccontextmanager
-async def audited(
+async def audit_action(
     console: Console, request: Request, action: str, target: str | None, details: Details
 ) -> AsyncIterator[StartedAction]:
     """Write the audit rows of an action around the block. The ledger of another application has no audit log."""
@@ -79,11 +79,11 @@ async def audited(
     if console.hub is None:
         yield StartedAction(actor, action, target, details)
         return
-    async with recorded(console.hub.database, actor, action, target, details) as audit:
+    async with record_action(console.hub.database, actor, action, target, details) as audit:
         yield audit
 
 
-async def record_resolved(console: Console, scope: str, key: str, version: int, verdict: str) -> None:
+async def record_resolution(console: Console, scope: str, key: str, version: int, verdict: str) -> None:
     """Record the end of a doubt in the record of doubts, where there is a hub."""
     if console.hub is not None:
-        await console.hub.doubts.resolved(f"{console.ledger.namespace}:{scope}", key, version, verdict)
+        await console.hub.doubts.record_resolution(f"{console.ledger.namespace}:{scope}", key, version, verdict)

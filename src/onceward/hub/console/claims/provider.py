@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from onceward.errors import NotFound
 from onceward.hub.console.console import Console
-from onceward.hub.turns.model.db_threads import in_thread
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.model.history import calls_with_key
 from onceward.hub.turns.model.turn import ToolCall, Turn, find_turn
 from onceward.tools.envelope import CallStatus

@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onceward.core.claim import Entry, Status
+from onceward.core.claim import WIRE_STATUSES, Entry, wire_status
 from onceward.core.json_text import refused
-from onceward.ledger.ledger import EXPIRED
 
-STATUSES = (*(one.value for one in Status), EXPIRED)
 FIELDS = ("key", "scope", "status", "endpoint", "user")
 TEXT_CHARACTERS_MAX = 1000
 _REST = "*"
@@ -51,7 +49,7 @@ class ClaimQuery:
             Whether every field matches.
         """
         scope = entry.scope.removeprefix(f"{namespace}:")
-        status = EXPIRED if entry.expired(now) else entry.status.value
+        status = wire_status(entry, now)
         return (
             _begins(entry.key, self.key)
             and _begins(scope, self.scope)
@@ -80,8 +78,8 @@ def parse_query(text: str) -> ClaimQuery:
             found = replace(found, words=(*found.words, f"{name}:{value}".lower() if name else value.lower()))
         elif not value:
             raise refused("q", f"needs a value after {name}:")
-        elif name == "status" and value not in STATUSES:
-            raise refused("q", f"has the status {value[:40]!r}; it must be one of {', '.join(STATUSES)}")
+        elif name == "status" and value not in WIRE_STATUSES:
+            raise refused("q", f"has the status {value[:40]!r}; it must be one of {', '.join(WIRE_STATUSES)}")
         else:
             field: dict[str, Any] = {name: value}
             found = replace(found, **field)

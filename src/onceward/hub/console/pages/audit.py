@@ -7,7 +7,7 @@ from starlette.responses import Response
 from onceward.hub.audit.log import AuditRow, audit_page
 from onceward.hub.console.visit import Visit
 from onceward.hub.db.page import RowPage
-from onceward.hub.turns.model.db_threads import in_thread
+from onceward.hub.db_threads import in_thread
 
 _LIMIT = 100
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from onceward.core.json_text import refused
 from onceward.errors import InvalidInput, OncewardError, StoreUnavailable
-from onceward.hub.claims.claims import COMMITTED, VERDICTS, shown
+from onceward.hub.claims.claims import COMMITTED, VERDICTS, claim_json
 from onceward.hub.console.claims.actions import resolve
 from onceward.hub.console.claims.query import parse_query
 from onceward.hub.console.claims.search import find_doubts
@@ -48,7 +48,7 @@ async def plan(visit: Visit) -> Response:
 
 async def _plan_page(visit: Visit, text: str, verdict: str, problem: str = "", reason: str = "") -> Response:
     found = await find_doubts(visit.console.ledger, parse_query(text))
-    claims = [shown(visit.console.ledger, one, found.now) for one in found.entries[:PLAN_MAX]]
+    claims = [claim_json(visit.console.ledger, one, found.now) for one in found.entries[:PLAN_MAX]]
     return await visit.page(
         "bulk.html",
         400 if problem else 200,

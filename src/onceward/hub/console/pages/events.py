@@ -11,12 +11,12 @@ from starlette.types import Receive, Scope, Send
 
 from onceward.errors import InvalidInput, OncewardError
 from onceward.hub.console.visit import EVENTS, Visit
+from onceward.hub.db_threads import in_thread
 from onceward.hub.events import log
 from onceward.hub.events.handshake import UNAUTHORIZED, CloseReason, Start, is_name, start
 from onceward.hub.events.log import Event, Extent, Filter
 from onceward.hub.events.sse import serve_stream
 from onceward.hub.state import HubState
-from onceward.hub.turns.model.db_threads import in_thread
 
 # Events that one page reads. A filter selects among these.
 _WINDOW = 200

@@ -8,7 +8,7 @@ from onceward.hub.audit import log as audit_log
 from onceward.hub.audit.actor import Actor
 from onceward.hub.console.forms import Form
 from onceward.hub.console.sessions import create_session, end_session, new_session_id
-from onceward.hub.console.visit import HOME, SECTIONS, Visit, next_of, see
+from onceward.hub.console.visit import HOME, SECTIONS, Visit, safe_next_path, see_other
 from onceward.hub.console.visitors import SESSION_COOKIE, drop_cookie, set_cookie
 from onceward.hub.db.engine import Transaction
 from onceward.hub.security import tokens
@@ -25,15 +25,15 @@ _TOO_NARROW = (
 async def show(visit: Visit) -> Response:
     """Show the form, or the console to a visitor who needs no login."""
     if visit.visitor.principal.scopes:
-        return see(next_of(visit.query("next")))
-    return await visit.page("login.html", next=next_of(visit.query("next")), problem="")
+        return see_other(safe_next_path(visit.query("next")))
+    return await visit.page("login.html", next=safe_next_path(visit.query("next")), problem="")
 
 
 async def log_in(visit: Visit, form: Form) -> Response:
     """Open a session for the token in the form. The check takes the same time for every token."""
-    hub, following = visit.console.hub, next_of(form.text("next"))
+    hub, following = visit.console.hub, safe_next_path(form.text("next"))
     if hub is None:
-        return see(HOME)
+        return see_other(HOME)
     client = visit.request.client
     address = client.host if client is not None else ""
     visit.console.login_limit.check(address)
@@ -51,7 +51,7 @@ async def log_in(visit: Visit, form: Form) -> Response:
         audit_log.append(tx, actor, "console.login", None, {})
 
     await hub.database.writer.run(store)
-    response = see(following)
+    response = see_other(following)
     set_cookie(visit.request, response, SESSION_COOKIE, session_id)
     return response
 
@@ -61,6 +61,6 @@ async def log_out(visit: Visit, _form: Form) -> Response:
     session_id, hub = visit.visitor.session_id, visit.console.hub
     if hub is not None and session_id:
         await hub.database.writer.run(lambda tx: end_session(tx, session_id))
-    response = see("/console/login")
+    response = see_other("/console/login")
     drop_cookie(visit.request, response, SESSION_COOKIE)
     return response

@@ -37,14 +37,14 @@ async def show(visit: Visit) -> Response:
     """Show one operation, by its scope and key."""
     console = visit.console
     scope, key = visit.query("scope"), visit.request.query_params.get("key", "")
-    claim = await show_claim(console.ledger, console.form, scope, key)
+    claim = await show_claim(console.ledger, console.codec, scope, key)
     entry = await console.ledger.read(scope, key)
     if entry is None:
         raise NotFound(f"the scope {scope!r} has no claim with this key")
     now = (await dispatcher_of(console.ledger).read([])).now
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if visit.sees_secrets and entry.outcome.code is not None and entry.outcome.body is not None:
-        headers = stored_response(console.form, entry).headers
+        headers = stored_response(console.codec, entry).headers
     return await visit.page(
         "operation.html",
         claim=claim,

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from starlette.responses import Response
 
-from onceward.core.claim import Entry
+from onceward.core.claim import WIRE_STATUSES, Entry
 from onceward.errors import InvalidInput
-from onceward.hub.claims.claims import shown
-from onceward.hub.console.claims.query import STATUSES, ClaimQuery, parse_query
+from onceward.hub.claims.claims import claim_json
+from onceward.hub.console.claims.query import ClaimQuery, parse_query
+from onceward.hub.console.claims.redaction import redact_claim
 from onceward.hub.console.claims.search import SearchResult, find_claims
-from onceward.hub.console.claims.secrecy import hidden_key
 from onceward.hub.console.visit import Visit
+from onceward.hub.db_threads import in_thread
 from onceward.hub.security import tokens
-from onceward.hub.turns.model.db_threads import in_thread
 
 LIMIT = 100
 # The scope of `ledger.run`, with which the hub runs its jobs.
@@ -39,12 +39,12 @@ async def show(visit: Visit) -> Response:
         problem=problem,
         query=query,
         claims=[
-            hidden_key(visit, shown(ledger, one, found.now), query.exact_key)
+            redact_claim(visit, claim_json(ledger, one, found.now), query.exact_key)
             for one in found.entries
             if query.key or not _is_job(one)
         ],
         found=found,
-        statuses=STATUSES,
+        statuses=WIRE_STATUSES,
         after=visit.query("after"),
     )
 

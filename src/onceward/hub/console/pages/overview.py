@@ -10,10 +10,10 @@ from importlib.metadata import version
 
 from starlette.responses import Response
 
-from onceward.hub.claims.claims import shown
+from onceward.hub.claims.claims import claim_json
 from onceward.hub.console.claims.query import ClaimQuery
+from onceward.hub.console.claims.redaction import redact_claim
 from onceward.hub.console.claims.search import find_doubts, find_unfinished, near_the_end
-from onceward.hub.console.claims.secrecy import hidden_key
 from onceward.hub.console.console import Console
 from onceward.hub.console.counter_history import CounterView
 from onceward.hub.console.sparkline import Sparkline, sparkline
@@ -57,7 +57,7 @@ async def show(visit: Visit) -> Response:
         "overview.html",
         doubts=[
             {
-                **hidden_key(visit, shown(console.ledger, one, doubts.now)),
+                **redact_claim(visit, claim_json(console.ledger, one, doubts.now)),
                 "asks": False,
                 "recovery_point": None,
                 "verdict": None,
@@ -66,7 +66,7 @@ async def show(visit: Visit) -> Response:
         ],
         doubt_count=_bounded(len(doubts.entries), more=bool(doubts.after)),
         counters=counters(console, _COUNTERS),
-        near=[hidden_key(visit, shown(console.ledger, one, unfinished.now)) for one in near[:_CLAIMS_SHOWN]],
+        near=[redact_claim(visit, claim_json(console.ledger, one, unfinished.now)) for one in near[:_CLAIMS_SHOWN]],
         near_count=len(near),
         running=_bounded(len(unfinished.entries) - len(near), more=bool(unfinished.after)),
         purge_is_behind=dispatcher_of(console.ledger).purge_is_behind,

@@ -16,7 +16,7 @@ from onceward.hub.console.claims.actions import resolve
 from onceward.hub.console.claims.provider import reconciled_tool
 from onceward.hub.console.forms import Form, problem_of
 from onceward.hub.console.rendering import url
-from onceward.hub.console.visit import Visit, see
+from onceward.hub.console.visit import Visit, see_other
 from onceward.hub.web.json_body import parse
 
 # Why an effect can no longer happen, in the words of the form.
@@ -55,7 +55,7 @@ async def decide(visit: Visit, form: Form) -> Response:
         return await _page(visit, scope, key, verdict, fields=fields, problem=problem_of(error), status=400)
     except Conflict as error:
         return await _page(visit, scope, key, verdict, problem=str(error), status=409)
-    return see(url("operation", scope=scope, key=key, notice=f"resolved-{verdict}"))
+    return see_other(url("operation", scope=scope, key=key, notice=f"resolved-{verdict}"))
 
 
 async def _page(
@@ -69,7 +69,7 @@ async def _page(
     status: int = 200,
 ) -> Response:
     console = visit.console
-    claim = await show_claim(console.ledger, console.form, scope, key)
+    claim = await show_claim(console.ledger, console.codec, scope, key)
     return await visit.page(
         "resolution.html",
         status,

@@ -6,11 +6,11 @@ from starlette.responses import Response
 
 from onceward.core.json_text import refused
 from onceward.hub.audit.actor import actor_of
-from onceward.hub.audit.recorder import recorded_blocking
+from onceward.hub.audit.recorder import record_action_blocking
 from onceward.hub.console.forms import Form
 from onceward.hub.console.visit import Visit
+from onceward.hub.db_threads import in_thread
 from onceward.hub.tasks import Collected, Damage, check_blobs, gc_blobs
-from onceward.hub.turns.model.db_threads import in_thread
 
 
 async def show(visit: Visit) -> Response:
@@ -19,14 +19,14 @@ async def show(visit: Visit) -> Response:
 
 
 async def act(visit: Visit, form: Form) -> Response:
-    """Plan a collection, apply it, or check all blobs."""
+    """Plan a run of gc, apply it, or run fsck."""
     match form.text("action"):
         case "plan":
-            return await _page(visit, collected=await _collect(visit, dry_run=True))
+            return await _page(visit, collected=await _run_gc(visit, dry_run=True))
         case "apply":
-            return await _page(visit, collected=await _collect(visit, dry_run=False))
+            return await _page(visit, collected=await _run_gc(visit, dry_run=False))
         case "check":
-            return await _page(visit, damaged=await _check(visit))
+            return await _page(visit, damaged=await _run_fsck(visit))
         case _:
             raise refused("action", "must be plan, apply or check")
 
@@ -42,12 +42,12 @@ async def _page(visit: Visit, *, collected: Collected | None = None, damaged: li
     )
 
 
-async def _collect(visit: Visit, *, dry_run: bool) -> Collected:
+async def _run_gc(visit: Visit, *, dry_run: bool) -> Collected:
     hub, settings, actor = visit.hub, visit.hub.config.attachments, actor_of(visit.request.scope, "console")
 
-    def collect() -> Collected:
+    def run() -> Collected:
         details = {"dry_run": dry_run, "grace_seconds": settings.gc_grace}
-        with recorded_blocking(hub.database, actor, "blobs.gc", None, details) as audit:
+        with record_action_blocking(hub.database, actor, "blobs.gc", None, details) as audit:
             found = gc_blobs(
                 hub.database,
                 hub.blobs,
@@ -55,21 +55,21 @@ async def _collect(visit: Visit, *, dry_run: bool) -> Collected:
                 batch_size=settings.gc_batch_size,
                 grace_seconds=settings.gc_grace,
             )
-            audit.details = found.shown()
+            audit.details = found.json()
             return found
 
-    found = await in_thread(collect)
+    found = await in_thread(run)
     hub.feed.notify()
     return found
 
 
-async def _check(visit: Visit) -> list[Damage]:
+async def _run_fsck(visit: Visit) -> list[Damage]:
     hub, actor = visit.hub, actor_of(visit.request.scope, "console")
 
-    def check() -> list[Damage]:
-        with recorded_blocking(hub.database, actor, "blobs.fsck", None, {"quarantine": False}) as audit:
+    def run() -> list[Damage]:
+        with record_action_blocking(hub.database, actor, "blobs.fsck", None, {"quarantine": False}) as audit:
             found = list(check_blobs(hub.database, hub.blobs, quarantine=False))
             audit.details = {"damaged": [damage.blob_id for damage in found]}
             return found
 
-    return await in_thread(check)
+    return await in_thread(run)

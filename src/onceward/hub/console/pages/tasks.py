@@ -10,15 +10,22 @@ from starlette.responses import JSONResponse, Response
 from onceward.core.json_text import refused
 from onceward.errors import InvalidInput, NotFound
 from onceward.hub import tasks
-from onceward.hub.console.attachments.form import described, form_of, new_key, other_form, request_key_of, require_same
+from onceward.hub.console.attachments.keyed_form import (
+    attachment_of_form,
+    form_conflict,
+    form_of,
+    form_request_key,
+    new_key,
+    require_same,
+)
 from onceward.hub.console.forms import Form, problem_of
 from onceward.hub.console.rendering import url
-from onceward.hub.console.visit import Visit, see
+from onceward.hub.console.visit import Visit, see_other
 from onceward.hub.db.page import RowPage
 from onceward.hub.db.timestamps import now_text
+from onceward.hub.db_threads import in_thread
 from onceward.hub.tasks import Task, TaskAttachment
 from onceward.hub.tasks.validation import KINDS, normal_filename
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.web.upload import AttachmentUpload
 
 _LIMIT = 100
@@ -61,7 +68,7 @@ async def _list(visit: Visit, *, form: Form | None = None, problem: str = "", st
 async def create(visit: Visit, form: Form) -> Response:
     """Create a task, once for each form."""
     title, spec_id = form.text("title"), form.text("spec_id") or None
-    key = request_key_of(visit, form)
+    key = form_request_key(visit, form)
     try:
         task = await visit.hub.database.writer.run(
             lambda tx: tasks.create_task(tx, title, spec_id=spec_id, request=key), ("task", "")
@@ -69,8 +76,8 @@ async def create(visit: Visit, form: Form) -> Response:
     except InvalidInput as error:
         return await _list(visit, form=form, problem=problem_of(error), status=400)
     if (task.title, task.spec_id) != (title, spec_id):
-        raise other_form(f"task {task.id}")
-    return see(url(f"tasks/{task.id}", notice="created"))
+        raise form_conflict(f"task {task.id}")
+    return see_other(url(f"tasks/{task.id}", notice="created"))
 
 
 async def show_one(visit: Visit) -> Response:
@@ -123,8 +130,8 @@ async def attach(visit: Visit, received: AttachmentUpload) -> Response:
         if normal_filename(upload.filename) is None:
             # A browser sends an empty file without a name if none was chosen.
             raise refused("content", "is missing: choose a file")
-        new = described(form, upload.filename)
-        added = await received.attach(task_id, new, visit.hub.upload_rules, request_key_of(visit, form))
+        new = attachment_of_form(form, upload.filename)
+        added = await received.attach(task_id, new, visit.hub.upload_rules, form_request_key(visit, form))
     except InvalidInput as error:
         if visit.is_script:
             raise
@@ -134,16 +141,16 @@ async def attach(visit: Visit, received: AttachmentUpload) -> Response:
         require_same(added.attachment, task_id, new, sha256=None if sent is None else sent.sha256)
     if visit.is_script:
         return JSONResponse({"id": added.attachment.id, "is_new": added.is_new}, 201)
-    return see(url(f"tasks/{task_id}", notice="attached" if added.is_new else "again"))
+    return see_other(url(f"tasks/{task_id}", notice="attached" if added.is_new else "again"))
 
 
 async def link(visit: Visit, form: Form) -> Response:
     """Attach a URL or a path in a repository, once for each form."""
-    hub, task_id, new = visit.hub, _id(visit), described(form)
+    hub, task_id, new = visit.hub, _id(visit), attachment_of_form(form)
     where = form.text("where")
     is_url = where.lower().startswith(("http://", "https://"))
     target = {"external_url": where} if is_url else {"repo_path": where}
-    key = request_key_of(visit, form)
+    key = form_request_key(visit, form)
     try:
         if not where:
             raise refused("where", "is missing: give a URL, or a path in the repository")
@@ -157,7 +164,7 @@ async def link(visit: Visit, form: Form) -> Response:
         return await _page(visit, form=form, problem=problem_of(error), status=400)
     if not added.is_new:
         require_same(added.attachment, task_id, new, **target)
-    return see(url(f"tasks/{task_id}", notice="linked" if added.is_new else "again"))
+    return see_other(url(f"tasks/{task_id}", notice="linked" if added.is_new else "again"))
 
 
 async def delete(visit: Visit, _form: Form) -> Response:
@@ -165,7 +172,7 @@ async def delete(visit: Visit, _form: Form) -> Response:
     hub, task_id = visit.hub, _id(visit)
     with contextlib.suppress(NotFound):
         await hub.database.writer.append(lambda tx: tasks.delete_task.steps(tx, task_id), ("task", task_id))
-    return see(url("tasks", notice="deleted"))
+    return see_other(url("tasks", notice="deleted"))
 
 
 def _shown_form(visit: Visit, form: Form | None, problem: str) -> dict[str, Any]:

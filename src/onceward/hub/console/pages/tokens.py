@@ -9,11 +9,11 @@ from onceward.hub.audit.actor import actor_of
 from onceward.hub.audit.log import append
 from onceward.hub.console.forms import Form
 from onceward.hub.console.rendering import url
-from onceward.hub.console.visit import Visit, see
+from onceward.hub.console.visit import Visit, see_other
 from onceward.hub.db.engine import Transaction
+from onceward.hub.db_threads import in_thread
 from onceward.hub.security import tokens
 from onceward.hub.security.tokens import Token
-from onceward.hub.turns.model.db_threads import in_thread
 
 # More are listed by `onceward token list`.
 _SHOWN_MAX = 500
@@ -29,12 +29,12 @@ async def show(visit: Visit) -> Response:
 
     found = (await in_thread(read))[::-1]
     valid = [one for one in found if one.revoked_at is None and not one.is_expired()]
-    over = [one for one in found if one.revoked_at is not None or one.is_expired()]
-    shown = [*valid, *over][:_SHOWN_MAX]
-    asked = next((one for one in valid if one.token_id == visit.query("revoke")), None)
+    ended = [one for one in found if one.revoked_at is not None or one.is_expired()]
+    shown = [*valid, *ended][:_SHOWN_MAX]
+    to_revoke = next((one for one in valid if one.token_id == visit.query("revoke")), None)
     own = visit.visitor.principal.token_id
     notice = "The token is revoked. Its requests are refused from now on." if visit.query("notice") else ""
-    return await visit.page("tokens.html", tokens=shown, count=len(found), asked=asked, own=own, notice=notice)
+    return await visit.page("tokens.html", tokens=shown, count=len(found), to_revoke=to_revoke, own=own, notice=notice)
 
 
 async def revoke(visit: Visit, form: Form) -> Response:
@@ -52,4 +52,4 @@ async def revoke(visit: Visit, form: Form) -> Response:
 
     if not await visit.hub.database.writer.run(work):
         raise NotFound(f"no valid token has the id {token_id[:40]!r}")
-    return see(url("tokens", notice="revoked"))
+    return see_other(url("tokens", notice="revoked"))

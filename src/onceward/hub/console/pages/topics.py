@@ -6,10 +6,10 @@ from starlette.responses import Response
 
 from onceward.hub.console.visit import Visit
 from onceward.hub.db.page import RowPage
+from onceward.hub.db_threads import in_thread
 from onceward.hub.topics.attachment import Attachment, list_attachments
 from onceward.hub.topics.message import Message, list_messages
 from onceward.hub.topics.topic import Topic, get_topic, list_topics
-from onceward.hub.turns.model.db_threads import in_thread
 
 _LIMIT = 100
 

@@ -8,14 +8,16 @@ from typing import Any
 
 from starlette.responses import Response
 
+from onceward.core.claim import Ref, wire_status
 from onceward.errors import NotFound
 from onceward.hub.claims.claims import show_claim
 from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.artifacts.explained import StoredExplanation, explanations_of
-from onceward.hub.turns.model.db_threads import in_thread
-from onceward.hub.turns.model.history import group_chain, newest_turns
+from onceward.hub.turns.model.history import newest_turns, turns_of_group
 from onceward.hub.turns.model.turn import UNFINISHED, Message, State, ToolCall, Turn, find_turn, messages_of, tools_of
+from onceward.ledger.internals import dispatcher_of
 from onceward.tools.keys import BEAT, TOOL, beat_key, scope_of
 
 _LIMIT = 50
@@ -56,15 +58,17 @@ class BeatView:
 async def show(visit: Visit) -> Response:
     """Show the newest turns: all for an admin, and otherwise those of the visitor's own principal."""
     hub = visit.hub
-    whose = None if _sees_all(visit) else visit.visitor.principal.name
+    principal = None if _sees_all(visit) else visit.visitor.principal.name
 
     def read() -> tuple[list[TurnRow], str | None]:
         with hub.database.read() as tx:
-            page = newest_turns(tx, _LIMIT, visit.query("after"), whose)
+            page = newest_turns(tx, _LIMIT, visit.query("after"), principal)
             return [TurnRow(one, messages_of(tx, one)) for one in page.items], page.next_after
 
     rows, after = await in_thread(read)
-    return await visit.page("turns.html", rows=rows, after=after, whose=whose, is_later=bool(visit.query("after")))
+    return await visit.page(
+        "turns.html", rows=rows, after=after, principal=principal, is_later=bool(visit.query("after"))
+    )
 
 
 async def show_one(visit: Visit) -> Response:
@@ -76,17 +80,17 @@ async def show_one(visit: Visit) -> Response:
             turn = find_turn(tx, turn_id)
             if turn is None or (turn.principal != visit.visitor.principal.name and not _sees_all(visit)):
                 raise NotFound(f"turn {turn_id!r} does not exist")
-            chain, artifacts = group_chain(tx, turn), explanations_of(tx, turn)
-            return turn, messages_of(tx, turn), tools_of(tx, turn), chain, artifacts
+            group_turns, artifacts = turns_of_group(tx, turn), explanations_of(tx, turn)
+            return turn, messages_of(tx, turn), tools_of(tx, turn), group_turns, artifacts
 
-    turn, messages, calls, chain, artifacts = await in_thread(read)
-    last = chain[-1]
+    turn, messages, calls, group_turns, artifacts = await in_thread(read)
+    last = group_turns[-1]
     return await visit.page(
         "turn.html",
         turn=turn,
         messages=messages,
         calls=[await _call_view(visit, turn, one, is_read=number < _RESULTS_READ) for number, one in enumerate(calls)],
-        chain=chain,
+        group_turns=group_turns,
         artifacts=artifacts,
         beat=await _beat_view(visit, turn, messages),
         answered=last if turn.state is State.SUPERSEDED else None,
@@ -101,8 +105,10 @@ async def _beat_view(visit: Visit, turn: Turn, messages: list[Message]) -> BeatV
         return None
     scope = scope_of(BEAT, turn.principal, turn.tenant_id)
     key = beat_key(turn.tenant_id, turn.session_key, [one.message_id for one in messages])
-    entry = await visit.console.ledger.read(scope, key)
-    return BeatView(scope, key, "" if entry is None else entry.status.value)
+    ledger = visit.console.ledger
+    reading = await dispatcher_of(ledger).read([Ref(f"{ledger.namespace}:{scope}", key)])
+    entry, now = reading.entries[0], reading.now
+    return BeatView(scope, key, "" if entry is None or entry.absent(now) else wire_status(entry, now))
 
 
 async def _call_view(visit: Visit, turn: Turn, call: ToolCall, *, is_read: bool) -> CallView:
@@ -111,7 +117,7 @@ async def _call_view(visit: Visit, turn: Turn, call: ToolCall, *, is_read: bool)
     recorded = None
     if is_read:
         with contextlib.suppress(NotFound):
-            claim = await show_claim(visit.console.ledger, visit.console.form, scope, call.key)
+            claim = await show_claim(visit.console.ledger, visit.console.codec, scope, call.key)
             recorded = (claim["outcome"] or {}).get("value")
     return CallView(call, url("operation", scope=scope, key=call.key), recorded)
 

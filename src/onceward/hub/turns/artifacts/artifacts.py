@@ -23,8 +23,8 @@ from onceward.hub.blobs import BlobStore
 from onceward.hub.db.engine import Database, Transaction
 from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.timestamps import new_id, time_text
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.artifacts.reuse import Reuse, Scope, reuse_rules
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import Clock, now_utc
 from onceward.ledger.terms import RESULT_BYTES_MAX
 from onceward.tools.invocation import invoke

@@ -11,9 +11,9 @@ from sqlalchemy.exc import IntegrityError
 from onceward.hub.db.append import EventSteps
 from onceward.hub.db.engine import Database, Transaction
 from onceward.hub.db.timestamps import time_text
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.execution.responses import RESPOND, Finished, RunResponse
 from onceward.hub.turns.model import transitions
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import (
     Clock,
     Message,

@@ -4,4 +4,4 @@ Not here: running a turn (`execution/`, `runners/`).
 Start with `turn.py`, then `transitions.py`.
 """
 
-__all__ = ["db_threads", "decision", "history", "message", "stream", "transitions", "turn"]
+__all__ = ["decision", "history", "message", "stream", "transitions", "turn"]

@@ -14,8 +14,8 @@ from onceward.hub.turns.model.turn import COLUMNS, ToolCall, Turn, find_turn, gr
 
 # Rows that a list of one principal's turns searches, the newest first.
 SEARCHED_MAX = 10_000
-# The longest chain of turns that is followed.
-CHAIN_MAX = 100
+# The most turns that are followed in one group.
+GROUP_TURNS_MAX = 100
 
 _CURSOR = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 _LATEST = RawStatement("SELECT coalesce(max(seq), 0) FROM turns")
@@ -51,7 +51,7 @@ def newest_turns(tx: Transaction, limit: int, after: str = "", principal: str | 
     return page_of(rows, limit, lambda turn: str(turn.seq))
 
 
-def group_chain(tx: Transaction, turn: Turn) -> list[Turn]:
+def turns_of_group(tx: Transaction, turn: Turn) -> list[Turn]:
     """Return the turns of a group that replaced each other, the first one first.
 
     Args:
@@ -59,22 +59,22 @@ def group_chain(tx: Transaction, turn: Turn) -> list[Turn]:
         turn: Any turn of the group.
 
     Returns:
-        The chain, which contains the turn itself.
+        The turns, with the turn itself among them.
     """
     first_id = f"turn_{turn.turn_group_id.removeprefix('grp_')}"
     one = find_turn(tx, first_id) if group_of(first_id) == turn.turn_group_id else None
     one = turn if one is None or one.principal != turn.principal else one
-    chain = [one]
-    while one.superseded_by is not None and len(chain) < CHAIN_MAX:
+    turns = [one]
+    while one.superseded_by is not None and len(turns) < GROUP_TURNS_MAX:
         following = find_turn(tx, one.superseded_by)
         if following is None:
             break
-        chain.append(following)
+        turns.append(following)
         one = following
-    if all(one.id != turn.id for one in chain):
+    if all(one.id != turn.id for one in turns):
         # A retry after a failure begins a turn of the same group that no other turn names.
-        chain.append(turn)
-    return chain
+        turns.append(turn)
+    return turns
 
 
 def calls_with_key(tx: Transaction, turn_group_id: str, key: str) -> list[ToolCall]:

@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 import onceward.hub.db.engine  # noqa: F401  # first: without the extra, its error says what to install
 from onceward.errors import missing_extra
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.execution.engine import Engine, RunResult, RunStatus
 from onceward.hub.turns.execution.repository import LoadedTurn
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import Turn
 from onceward.hub.turns.runners.local import SWEEP_SECONDS, WORKERS, LocalRunner
 

@@ -24,8 +24,8 @@ import onceward.hub.db.engine  # noqa: F401  # first: without the extra, its err
 from onceward.core.canonical import Json
 from onceward.core.log_event import log_event
 from onceward.errors import missing_extra
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.execution.engine import MAX_RUN_SECONDS, Engine, RunStatus
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import State, Turn, find_turn
 from onceward.hub.turns.runners.local import WORKERS, LocalRunner
 

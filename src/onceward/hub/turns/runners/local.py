@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable
 from onceward.core.log_event import log_event
 from onceward.errors import StoreUnavailable
 from onceward.hub.db.timestamps import time_text
+from onceward.hub.db_threads import in_thread
 from onceward.hub.turns.execution import sweep
 from onceward.hub.turns.execution.engine import AttemptRunner, Engine, RunResult, RunStatus, directly
 from onceward.hub.turns.execution.repository import LoadedTurn
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.store.failure_streak import FailureStreak
 
 WORKERS = 16

@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from onceward.hub.console.pages.overview import counters
 from onceward.hub.console.visit import Visit
+from onceward.hub.db_threads import in_thread
 from onceward.hub.ingest.entries.policy import Policy, list_policies
 from onceward.hub.ingest.entries.schema import active_schema
 from onceward.hub.ingest.newest import SEARCHED_MAX, count_entries, newest_entries
-from onceward.hub.turns.model.db_threads import in_thread
 
 _LIMIT = 50
 _COUNTERS = (

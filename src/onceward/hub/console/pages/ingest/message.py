@@ -18,6 +18,7 @@ from onceward.errors import Conflict, InvalidInput
 from onceward.hub.console.forms import FORM_BYTES_MAX, Form
 from onceward.hub.console.visit import Visit
 from onceward.hub.db.engine import Database
+from onceward.hub.db_threads import in_thread
 from onceward.hub.ingest.email.normalize import normalize_mail
 from onceward.hub.ingest.entries.columns import PRIMARY, SECONDARY
 from onceward.hub.ingest.entries.draft import POLICY_KEY
@@ -29,7 +30,6 @@ from onceward.hub.ingest.explain import how_keyed, what_follows
 from onceward.hub.ingest.newest import find_entry
 from onceward.hub.ingest.payload import Payload
 from onceward.hub.ingest.telegram import normalize_telegram
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.web.json_body import parse
 
 _KINDS = ("email", "telegram")

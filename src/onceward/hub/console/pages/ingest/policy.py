@@ -16,12 +16,12 @@ from onceward.hub.audit.actor import actor_of
 from onceward.hub.audit.log import append
 from onceward.hub.console.forms import Form
 from onceward.hub.console.rendering import url
-from onceward.hub.console.visit import Visit, see
+from onceward.hub.console.visit import Visit, see_other
 from onceward.hub.db.engine import Transaction
+from onceward.hub.db_threads import in_thread
 from onceward.hub.ingest.entries.columns import UPDATABLE
 from onceward.hub.ingest.entries.policy import Policy, list_policies, put_policy
 from onceward.hub.ingest.entries.schema import active_schema
-from onceward.hub.turns.model.db_threads import in_thread
 
 _NEW: dict[str, Any] = {
     "policy_key": "",
@@ -65,7 +65,7 @@ async def change(visit: Visit, form: Form) -> Response:
         return await _page(visit, schema_name, seen, given, problem, 400)
     except Conflict as error:
         return await _page(visit, schema_name, seen, given, str(error), 409)
-    return see(url("ingest", saved=policy.policy_key))
+    return see_other(url("ingest", saved=policy.policy_key))
 
 
 async def _find(visit: Visit, policy_key: str) -> tuple[str, Policy | None]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward.errors import Superseded
-from onceward.hub.turns.model.db_threads import in_thread
+from onceward.hub.db_threads import in_thread
 
 
 def test_a_call_cancelled_twice_ends_with_its_thread_and_leaves_no_exception() -> None:

@@ -33,7 +33,7 @@ def new_key() -> str:
     return secrets.token_urlsafe(_KEY_BYTES)
 
 
-def request_key_of(visit: Visit, form: Form) -> RequestKey:
+def form_request_key(visit: Visit, form: Form) -> RequestKey:
     """Return the mark of the row that the form creates: the same whenever this visitor sends this form."""
     key = form.text(KEY)
     if not _KEY.fullmatch(key):
@@ -56,7 +56,7 @@ def labels_of(text: str) -> tuple[str, ...]:
     return tuple(filter(None, _BETWEEN_LABELS.split(text)))
 
 
-def described(form: Form, filename: str | None = None) -> NewTaskAttachment:
+def attachment_of_form(form: Form, filename: str | None = None) -> NewTaskAttachment:
     """Return the attachment that a form describes."""
     return NewTaskAttachment(
         kind=form.text("kind"),
@@ -102,10 +102,10 @@ def require_same(
         found.repo_path,
     )
     if wanted != stored:
-        raise other_form(f"attachment {found.id}")
+        raise form_conflict(f"attachment {found.id}")
 
 
-def other_form(what: str) -> Conflict:
+def form_conflict(what: str) -> Conflict:
     return Conflict(
         f"This form has already stored {what}, and now came with other fields or another file. Nothing was stored this"
         " time. Go back, reload the page, and send it again."

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from onceward.hub.turns.model.db_threads import in_thread
+from onceward.hub.db_threads import in_thread
 
 
 def test_a_cancelled_call_returns_when_its_thread_has_ended() -> None:

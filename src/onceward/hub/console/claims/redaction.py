@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onceward.core.key import shown as shown_key
+from onceward.core.key import short_key
 
 if TYPE_CHECKING:
     from onceward.hub.console.visit import Visit
 
 
-def hidden_key(visit: Visit, claim: dict[str, Any], known: str = "") -> dict[str, Any]:
+def redact_claim(visit: Visit, claim: dict[str, Any], known: str = "") -> dict[str, Any]:
     """Return a claim as the visitor may see it. `known` is a key that they have given themselves."""
-    shown = claim["key"] if visit.sees_secrets or claim["key"] == known else shown_key(claim["key"])
-    return {**claim, "is_open": shown == claim["key"], "key": shown}
+    key = claim["key"] if visit.sees_secrets or claim["key"] == known else short_key(claim["key"])
+    return {**claim, "is_open": key == claim["key"], "key": key}

@@ -1,6 +1,6 @@
-"""Threads in which turns are read from the database, separate from the event loop's default pool.
+"""Threads in which coroutines use the database, separate from the event loop's default pool.
 
-Tools and brains run in the default pool. If they block all of its threads, turns can still be read.
+Tools and brains run in the default pool. If they block all of its threads, turns and the console can still be read.
 """
 
 from __future__ import annotations
