@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.hub.turns.harness import RecordingChannel, TurnHarness, echo
+from tests.hub.turns.turn_harness import RecordingChannel, TurnHarness, echo
 
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.execution.sweep import SweepCursor, find_due
