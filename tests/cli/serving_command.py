@@ -51,7 +51,7 @@ def serving(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) ->
 
 @contextmanager
 def _killed_if_late(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Limit the start and the end of a process. What the test does in between takes as long as it needs."""
+    """Limit the start and the end of a process. The test between them takes as long as it needs."""
     killer = threading.Timer(_SECONDS_MAX, process.kill)
     killer.start()
     try:
