@@ -201,7 +201,7 @@ def test_a_slow_client_that_keeps_reading_is_never_closed(database: Database) ->
                         if session._writing_since is not None and session._written_at == began:
                             waited.append(session._loop.time() - began)
         assert len(waited) == 2
-        assert min(waited) > 0.5
+        assert min(waited) >= 0.5  # the clock of a loop counts milliseconds
 
     write(database, new(200, size=8_000))
     with FeedServer(database, stall_seconds=0.5, send_buffer=SMALL) as server:
