@@ -115,7 +115,7 @@ def test_an_unavailable_store_is_retried_until_patience_ends(
             asyncio.run(main())
         seconds = time.monotonic() - start
 
-    assert seconds < 5, "far less than the lease of 300 s"
+    assert seconds < 60, "far less than the lease of 300 s"
     assert store.points[asked:].count("before-commit") >= 2, "it was asked more than once"
 
 

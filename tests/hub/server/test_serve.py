@@ -232,7 +232,7 @@ def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace_period(old_data: Path
         took = time.monotonic() - began
 
     assert code == 0
-    assert 4 <= took < 7
+    assert 4 <= took < 8, "less than two grace periods"
     assert hub.log_lines()[-1] == "app: closed"
 
 
