@@ -112,7 +112,8 @@ def main() -> None:
         customer.gets_an_answer(first)
         customer.gets_an_answer(second)
 
-        print("\nrefunds:  ", ", ".join((Path(name) / "bank.txt").read_text().split()))
+        # Sorted, because the agent calls its tools in parallel.
+        print("\nrefunds:  ", ", ".join(sorted((Path(name) / "bank.txt").read_text().split())))
 
 
 if __name__ == "__main__":
