@@ -17,7 +17,8 @@ FORM = "/console/storage"
 
 @pytest.fixture
 def client(config: Config) -> Iterator[Client]:
-    with in_process_hub(replace(config, attachments=AttachmentsSettings(gc_grace=0.0))) as client:
+    """A hub without the periodic gc, which would delete the blob of these tests as soon as its task is deleted."""
+    with in_process_hub(replace(config, attachments=AttachmentsSettings(gc_grace=0.0, gc_interval=0.0))) as client:
         client.post("/v1/tasks", json={"id": "t1", "title": "Paint the shed"})
         files = {"content": ("plan.txt", b"Paint it green.")}
         client.post("/v1/tasks/t1/attachments", data={"kind": "spec"}, files=files)
