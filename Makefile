@@ -30,7 +30,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends audit fuzz image test-image test-alerts dist test-wheel test-uvx first-five docs check-links test-profiles console-screenshots
+.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends audit fuzz image test-image test-alerts dist test-wheel test-uvx first-five docs check-links test-profiles console-screenshots test-loaded
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -189,6 +189,9 @@ test-pythons: ## Run all tests on each of PYTHONS, by default 3.11 to 3.14; a mi
 	  echo "onceward: make $(RUN) on Python $${python%%=*}"; \
 	  $(MAKE) --no-print-directory $(RUN) PYTHON=$${python#*=} VENV=.venv-$${python%%=*} || exit 1; \
 	done
+
+test-loaded: ## Run all tests RUNS times, two runs at once, to find tests that depend on luck (make test-loaded RUNS=10).
+	@$(PYTHON) -m tests.loaded_runs --runs $(or $(RUNS),10)
 
 audit: $(STAMP) ## Check every pinned package for known vulnerabilities; fails if one cannot be checked (make audit ADVISORIES=folder).
 	@$(BIN)/python -m tests.advisories $(if $(ADVISORIES),--advisories "$(ADVISORIES)")

@@ -1,0 +1,63 @@
+"""`make test-loaded`: a failure of any run is named and makes the whole fail."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.loaded_runs import main, run_all
+
+# Runs of one clone differ by the files that earlier ones left. MAKEFLAGS would turn `make` into a dry run.
+MAKEFILE = """\
+test:
+\t@test ! -e been-here || { echo 'FAILED tests/test_a.py::test_b - AssertionError'; \
+echo '=== 1 failed, 2 passed in 3.00s ==='; exit 1; }
+\t@touch been-here; echo '=== 3 passed in 2.00s (0:00:02) ==='
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MAKEFLAGS", "n")
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "Makefile").write_text(MAKEFILE)
+    identity = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
+    for command in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "-m", "first"]):
+        subprocess.run(["git", *command], cwd=root, check=True)
+    return root
+
+
+def test_runs_without_a_failure_succeed(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+
+    code = main(["--runs", "2", "--folder", str(tmp_path / "loaded")])
+
+    *_, first, second, end = capsys.readouterr().out.splitlines()
+    assert {line.partition(" of 2: 3 passed, ")[0] for line in (first, second)} == {"run 1", "run 2"}
+    assert (code, end) == (0, "onceward: 2 of 2 runs without a failure")
+
+
+def test_a_failed_run_is_named_and_the_next_one_still_runs(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run_all(project, tmp_path / "loaded", runs=3, at_once=1)
+
+    _, good, bad, name, again, _, end = capsys.readouterr().out.splitlines()
+    assert code == 1
+    assert good.startswith("run 1 of 3: 3 passed, ")
+    assert bad.startswith("run 2 of 3: 1 failed, 2 passed, ")
+    assert bad.endswith(f"; see {tmp_path}/loaded/run-2.log")
+    assert name == "  tests/test_a.py::test_b"
+    assert again.startswith("run 3 of 3: 1 failed, 2 passed, ")
+    assert end == "onceward: 1 of 3 runs without a failure"
+
+
+def test_a_number_below_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--runs", "0"])
+
+    assert "--runs and --at-once must be at least 1" in capsys.readouterr().err
