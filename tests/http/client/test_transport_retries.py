@@ -66,7 +66,7 @@ def test_a_proxy_that_cannot_reach_the_server_is_retried(call: RetryingClient) -
 
 def test_a_silent_server_is_retried_after_the_callers_timeout(call: RetryingClient) -> None:
     with scripted(Hold(), OK) as server:
-        response = call("POST", server.url, timeout=0.2)
+        response = call("POST", server.url, timeout=1.0)
 
     assert response.status_code == 201
     assert len(set(server.keys)) == 1
