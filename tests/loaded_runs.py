@@ -41,13 +41,15 @@ def run_all(root: Path, folder: Path, runs: int, at_once: int) -> int:
     """Run the suite of the last commit, and print a line for each run that ends."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    printing = threading.Lock()
+    printing, stopping = threading.Lock(), threading.Event()
     passed: list[bool] = []
 
     def lane(first: int) -> None:
         clone = folder / f"lane-{first}"
         subprocess.run(["git", "clone", "--quiet", str(root), str(clone)], check=True)
         for number in range(first, runs + 1, at_once):
+            if stopping.is_set():
+                return
             log = folder / f"run-{number}.log"
             began = time.monotonic()
             is_good = _make_test(clone, log)
@@ -60,7 +62,11 @@ def run_all(root: Path, folder: Path, runs: int, at_once: int) -> int:
         flush=True,
     )
     with ThreadPoolExecutor(at_once) as lanes:
-        list(lanes.map(lane, range(1, min(at_once, runs) + 1)))
+        try:
+            list(lanes.map(lane, range(1, min(at_once, runs) + 1)))
+        finally:
+            # Ctrl-C ends the running suites. Without this, each lane would begin its next one.
+            stopping.set()
     print(f"onceward: {sum(passed)} of {runs} runs without a failure")
     return 0 if all(passed) else 1
 

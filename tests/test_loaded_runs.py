@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.loaded_runs import main, run_all
+from tests.waiting import SECONDS_MAX, until
 
 # Runs of one clone differ by the files that earlier ones left. MAKEFLAGS would turn `make` into a dry run.
 MAKEFILE = """\
@@ -16,6 +20,8 @@ echo '=== 1 failed, 2 passed in 3.00s ==='; exit 1; }
 \t@touch been-here; echo '=== 3 passed in 2.00s (0:00:02) ==='
 """
 
+IDENTITY = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
+
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -23,8 +29,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "project"
     root.mkdir()
     (root / "Makefile").write_text(MAKEFILE)
-    identity = ("-c", "user.name=ada", "-c", "user.email=ada@example.org")
-    for command in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "-m", "first"]):
+    for command in (["init", "--quiet"], ["add", "."], [*IDENTITY, "commit", "--quiet", "-m", "first"]):
         subprocess.run(["git", *command], cwd=root, check=True)
     return root
 
@@ -54,6 +59,23 @@ def test_a_failed_run_is_named_and_the_next_one_still_runs(
     assert name == "  tests/test_a.py::test_b"
     assert again.startswith("run 3 of 3: 1 failed, 2 passed, ")
     assert end == "onceward: 1 of 3 runs without a failure"
+
+
+def test_ctrl_c_begins_no_further_run(project: Path, tmp_path: Path) -> None:
+    (project / "Makefile").write_text("test:\n\t@touch $(BEGUN); sleep 10\n")
+    subprocess.run(["git", *IDENTITY, "commit", "--quiet", "-am", "slow"], cwd=project, check=True)
+    begun, folder = tmp_path / "begun", tmp_path / "loaded"
+    environment = {**os.environ, "BEGUN": str(begun), "PYTHONPATH": str(Path(__file__).parent.parent)}
+    command = [sys.executable, "-m", "tests.loaded_runs", "--runs", "3", "--at-once", "1", "--folder", str(folder)]
+    with subprocess.Popen(
+        command, cwd=project, env=environment, start_new_session=True, stderr=subprocess.DEVNULL
+    ) as process:
+        until(begun.exists)
+        os.killpg(process.pid, signal.SIGINT)
+        code = process.wait(SECONDS_MAX)
+
+    assert code != 0
+    assert [log.name for log in folder.glob("*.log")] == ["run-1.log"]
 
 
 def test_a_number_below_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
