@@ -23,6 +23,9 @@ from onceward.hub.turns.execution.responses import Finished, RunResponse
 from onceward.hub.turns.model.turn import Turn
 from onceward.turns import Received, UserMessage
 
+# A sweep reads the database.
+pytestmark = pytest.mark.usefixtures("no_sweep")
+
 # How the reads begin of a waiter that is not given its turn: its state, the turn itself, its messages.
 READS = ("SELECT state, superse", "SELECT turns.seq, turn", "SELECT seq, message_id")
 
@@ -31,8 +34,7 @@ READS = ("SELECT state, superse", "SELECT turns.seq, turn", "SELECT seq, message
 def config(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setattr(scripted_brain, "OUTSIDE", tmp_path / "outside")
     shutil.copy(sqlite_template, tmp_path / "hub.db")
-    # No sweep: it reads the database.
-    turns = TurnsSettings(brain="tests.hub.scripted_brain:brain", sweep_seconds=3600, max_attempts=1)
+    turns = TurnsSettings(brain="tests.hub.scripted_brain:brain", max_attempts=1)
     return Config(HubSettings(data_dir=str(tmp_path), grace_seconds=0), turns=turns)
 
 

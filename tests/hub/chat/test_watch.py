@@ -22,6 +22,9 @@ from onceward.hub.config.config import Config, HubSettings, TurnsSettings
 from onceward.hub.state import HubState
 from onceward.turns import UserMessage
 
+# A sweep reads the database, and takes over what another hub runs.
+pytestmark = pytest.mark.usefixtures("no_sweep")
+
 WAITERS = 40
 # Longer than any test: a caller that returns earlier was woken.
 LONG_SECONDS = 10 * SECONDS_MAX
@@ -30,8 +33,7 @@ LONG_SECONDS = 10 * SECONDS_MAX
 @pytest.fixture
 def config(tmp_path: Path, sqlite_template: Path) -> Config:
     shutil.copy(sqlite_template, tmp_path / "hub.db")
-    # No sweep: it reads the database, and takes over what another hub runs.
-    turns = TurnsSettings(brain="tests.hub.scripted_brain:brain", sweep_seconds=3600, workers=WAITERS + 1)
+    turns = TurnsSettings(brain="tests.hub.scripted_brain:brain", workers=WAITERS + 1)
     return Config(HubSettings(data_dir=str(tmp_path), grace_seconds=0), turns=turns)
 
 
