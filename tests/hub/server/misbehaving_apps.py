@@ -112,10 +112,17 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+class SignalledAtItsEnd:
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
 def make(config: Config, name: str) -> App:  # noqa: ARG001  # every factory gets one
     if name == "signalled-before-start":
         with contextlib.suppress(BaseException):
             signal.raise_signal(signal.SIGTERM)
+    elif name == "signalled-in-a-callback":
+        SignalledAtItsEnd()
     return App(name)
 
 

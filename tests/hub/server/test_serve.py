@@ -189,9 +189,10 @@ def test_a_signal_while_it_starts_ends_it_quietly(old_data: Path) -> None:
     assert "Traceback" not in "\n".join(hub.log_lines())
 
 
-def test_a_signal_swallowed_during_the_start_still_ends_it(old_data: Path) -> None:
-    """The signal is lost as in an `except:` of a module during its import."""
-    with started_hub(data_dir=old_data, command=app_command("signalled-before-start")) as hub:
+@pytest.mark.parametrize("app", ["signalled-before-start", "signalled-in-a-callback"])
+def test_a_signal_swallowed_during_the_start_still_ends_it(old_data: Path, app: str) -> None:
+    """The signal is lost in an `except:` of a module during its import, or in a callback of the import itself."""
+    with started_hub(data_dir=old_data, command=app_command(app)) as hub:
         assert hub.wait() == 0
 
     assert hub.log_lines() == []

@@ -16,6 +16,7 @@ import shlex
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -255,10 +256,12 @@ def _announce(config: Config, listener: socket.socket) -> None:
 def _ended_by_signals() -> Iterator[Callable[[], None]]:
     """Exit silently on a signal, until the server handles signals itself.
 
-    The `SystemExit` may be swallowed by a bare `except:` in other code. So this yields a function that exits if a
-    signal arrived; call it just before the server starts.
+    The `SystemExit` is lost if other code swallows it with a bare `except:`, or if Python runs the handler in a
+    callback, such as one of an import. So this yields a function that exits if a signal arrived; call it just before
+    the server starts. What Python prints of a `SystemExit` in a callback is suppressed.
     """
     signalled = False
+    unraisable_before = sys.unraisablehook
 
     def on_signal(_signal: int, _frame: FrameType | None) -> None:
         nonlocal signalled
@@ -269,9 +272,15 @@ def _ended_by_signals() -> Iterator[Callable[[], None]]:
         if signalled:
             raise SystemExit(0)
 
+    def on_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+        if not (signalled and isinstance(unraisable.exc_value, SystemExit)):
+            unraisable_before(unraisable)
+
     before = {number: signal.signal(number, on_signal) for number in STOP_SIGNALS}
+    sys.unraisablehook = on_unraisable
     try:
         yield exit_if_signalled
     finally:
+        sys.unraisablehook = unraisable_before
         for number, handler in before.items():
             signal.signal(number, handler)
