@@ -67,13 +67,16 @@ def explore(callers: tuple[Caller, ...], rules: Machine, *, late_copies: bool) -
     start = State(None, callers)
     world = World(rules, late_copies=late_copies)
     came_from: dict[State, tuple[State, str] | None] = {start: None}
+    # Two of three steps lead to a state that another step has reached already. Its canonical form is not computed again.
+    seen: set[State] = set()
     queue = deque([start])
     while queue:
         state = queue.popleft()
         try:
             for label, after in world.steps(state):
-                if after in came_from:
+                if after in seen:
                     continue
+                seen.add(after)
                 following = canonical(after)
                 if following not in came_from:
                     came_from[following] = state, label
