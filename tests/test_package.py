@@ -74,10 +74,13 @@ def required(metadata: Message) -> list[str]:
 
 
 def test_a_build_from_the_unpacked_sdist_gives_the_same_bytes(built: dict[str, Path], tmp_path: Path) -> None:
-    """Other folder, other times and permissions of the files, and what the make targets leave behind."""
+    """Other folder, other times and permissions of the files, and what the make targets leave behind.
+
+    The name of the folder is one that .gitignore lists: hatchling then ignores all of that file.
+    """
     with tarfile.open(built[".gz"]) as sdist:
-        sdist.extractall(tmp_path, filter="data")
-    (unpacked,) = tmp_path.iterdir()
+        sdist.extractall(tmp_path / "build", filter="data")
+    (unpacked,) = (tmp_path / "build").iterdir()
     for file in unpacked.rglob("*"):
         if file.is_file():
             os.utime(file, (1_000_000_000, 1_000_000_000))
@@ -90,6 +93,14 @@ def test_a_build_from_the_unpacked_sdist_gives_the_same_bytes(built: dict[str, P
     assert {suffix: file.name for suffix, file in again.items()} == {s: file.name for s, file in built.items()}
     for suffix, file in built.items():
         assert again[suffix].read_bytes() == file.read_bytes(), suffix
+
+
+def test_the_sdist_leaves_out_what_git_ignores() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    lines = (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    ignored = {line for line in lines if line and not line.startswith("#")}
+
+    assert ignored <= set(project["tool"]["hatch"]["build"]["targets"]["sdist"]["exclude"])
 
 
 def test_the_wheel_has_every_file_of_the_package(built: dict[str, Path]) -> None:
