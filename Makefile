@@ -75,7 +75,7 @@ format: $(STAMP) ## Format the code, and fix lint errors that can be fixed autom
 
 check: lint ## Run lint, type checks and the fast tests: pure tests and one store (a minute).
 	@echo "onceward: fast tests (no servers)"
-	@$(SCRATCH) $(BIN)/python -m pytest -q -n 3 --dist loadgroup --one-store @tests/fast.txt
+	@$(SCRATCH) $(BIN)/python -m pytest -q -n 3 --dist loadgroup --one-store --hypothesis-profile fast @tests/fast.txt
 
 test: lint ## Run lint, type checks and all tests; starts and stops its own servers.
 	@$(BIN)/python -m tests.servers.system_packages || true
