@@ -75,12 +75,12 @@ format: $(STAMP) ## Format the code, and fix lint errors that can be fixed autom
 
 check: lint ## Run lint, type checks and the fast tests: pure tests and one store (a minute).
 	@echo "onceward: fast tests (no servers)"
-	@$(SCRATCH) $(BIN)/python -m pytest -q -n 3 --dist loadgroup --one-store --hypothesis-profile fast @tests/fast.txt
+	@$(SCRATCH) $(BIN)/python -m pytest -q -n 3 --dist worksteal --one-store --hypothesis-profile fast @tests/fast.txt
 
 test: lint ## Run lint, type checks and all tests; starts and stops its own servers.
 	@$(BIN)/python -m tests.servers.system_packages || true
 	@echo "onceward: tests (starts its own PostgreSQL, Redis, Valkey and S3 servers on loopback, and Chromium; takes a few minutes)"
-	@$(SCRATCH) $(BIN)/python -m pytest -n 3 --dist loadgroup
+	@$(SCRATCH) $(BIN)/python -m pytest -n 3 --dist worksteal
 
 system-packages: $(STAMP) ## Install programs that the tests need and no wheel has, with apt-get, if they are missing.
 	@$(BIN)/python -m tests.servers.system_packages
@@ -103,7 +103,7 @@ test-wheel: dist ## Test the library in a fresh environment that has the built w
 	@.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/$(if $(WHOLE),dev,library).txt
 	@.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index dist/*.whl
 	@.venv-wheel/bin/python -c 'import onceward, sys; sys.exit(0 if "site-packages" in onceward.__file__ else "onceward: the tests would run the source: " + onceward.__file__)'
-	@$(if $(WHOLE),$(SCRATCH)) .venv-wheel/bin/python -m pytest -q $(if $(WHOLE),-n 3 --dist loadgroup,--one-store @tests/library.txt)
+	@$(if $(WHOLE),$(SCRATCH)) .venv-wheel/bin/python -m pytest -q $(if $(WHOLE),-n 3 --dist worksteal,--one-store @tests/library.txt)
 
 test-uvx: dist ## Run `onceward demo` from the built wheel with uv, in an environment that uv creates (needs uv).
 	@command -v uv >/dev/null || { echo "onceward: uv is not installed; see https://docs.astral.sh/uv/" >&2; exit 1; }
@@ -126,7 +126,7 @@ check-links: ## Follow the links of the documents to other sites (needs the netw
 coverage: $(STAMP) ## Run all tests, and report the lines and branches that they do not reach.
 	@$(BIN)/python -m tests.servers.system_packages || true
 	@echo "onceward: tests with coverage (takes longer than make test)"
-	@$(SCRATCH) $(BIN)/python -W "ignore:Unable to activate pytest branch" -m slipcover -m pytest -n 3 --dist loadgroup
+	@$(SCRATCH) $(BIN)/python -W "ignore:Unable to activate pytest branch" -m slipcover -m pytest -n 3 --dist worksteal
 
 messages: $(STAMP) ## Write docs/messages.md, the page of all messages, from the source.
 	@$(BIN)/python -m tests.messages
@@ -136,25 +136,25 @@ layout: $(STAMP) ## Print the layout of the package: folders, modules, lines, en
 
 test-everywhere: $(STAMP) ## Run all HTTP behaviour tests, each on every framework with every store that it can run on.
 	@echo "onceward: all HTTP behaviour tests (three minutes on two idle cores)"
-	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour
+	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/http/behaviour
 
 test-pooler: $(STAMP) system-packages ## Run the whole store contract through pgbouncer, and the tests of poolers and connections.
 	@echo "onceward: all tests behind a connection pooler"
-	@ONCEWARD_POOLER=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/store/postgres/test_pooler.py tests/store/postgres/test_pooler_contract.py tests/hub/db/postgres tests/hub/events/test_notifications_pooled.py tests/faults/hub/test_pooler.py tests/faults/hub/test_connections.py
+	@ONCEWARD_POOLER=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/store/postgres/test_pooler.py tests/store/postgres/test_pooler_contract.py tests/hub/db/postgres tests/hub/events/test_notifications_pooled.py tests/faults/hub/test_pooler.py tests/faults/hub/test_connections.py
 
 test-backends: $(STAMP) ## Run the tests of the Redis store on each of REDISES, and those of S3 on each of S3S.
 	@for server in $(REDISES); do \
 	  echo "onceward: tests of the Redis store on $$server"; \
-	  ONCEWARD_REDIS=$$server $(SCRATCH) $(BIN)/python -m pytest -n 2 --dist loadgroup -q -k redis $(REDIS_TESTS) || exit 1; \
+	  ONCEWARD_REDIS=$$server $(SCRATCH) $(BIN)/python -m pytest -n 2 --dist worksteal -q -k redis $(REDIS_TESTS) || exit 1; \
 	done
 	@for server in $(S3S); do \
 	  echo "onceward: tests of S3 on $$server"; \
-	  ONCEWARD_S3=$$server ONCEWARD_LISTED=1100 $(SCRATCH) $(BIN)/python -m pytest -n 2 --dist loadgroup -q -k s3 $(S3_TESTS) || exit 1; \
+	  ONCEWARD_S3=$$server ONCEWARD_LISTED=1100 $(SCRATCH) $(BIN)/python -m pytest -n 2 --dist worksteal -q -k s3 $(S3_TESTS) || exit 1; \
 	done
 
 test-profiles: $(STAMP) ## Run the conformance tables of all profiles, and all webhook senders, on every framework and store.
 	@echo "onceward: profiles and webhooks, in full (a few minutes)"
-	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour/test_profiles.py tests/http/behaviour/test_webhooks.py tests/http/behaviour/test_retrying_clients.py
+	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/http/behaviour/test_profiles.py tests/http/behaviour/test_webhooks.py tests/http/behaviour/test_retrying_clients.py
 
 console-screenshots: $(STAMP) system-packages ## Save pictures of every page of the console to console-screenshots/ (needs Chromium).
 	@ONCEWARD_SCREENSHOTS=$(CURDIR)/console-screenshots $(BIN)/python -m pytest -q tests/hub/console/test_pages_in_browser.py

@@ -13,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from _pytest.nodeid import coerce_node_id
 from hypothesis import HealthCheck, settings
 from tests.backends import BACKENDS, ONE_OF_EACH_KIND, Backend, Opener, Servers
 from tests.forked_python import FOLDER
@@ -60,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests that share a module's server on one worker; with `--one-store`, keep only what needs no server.
+    """With `--one-store`, keep only what needs no server.
 
     The tests that run mypy come first: as the last ones they would keep one worker busy and the others waiting. The other
     tests in `tests/` itself stay last: they keep a million nodes of parsed source, which each later `gc.collect()` visits.
@@ -70,25 +69,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: item.path.name != "test_typing.py")
-    for item in items:
-        if has_a_module_fixture(item) and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-    if config.getoption("loadgroup", default=False):
-        for item in items:
-            _add_group(item)
-
-
-def _add_group(item: pytest.Item) -> None:
-    """Append the group to the id, as xdist 3.8 means to do. It sets an attribute that pytest 9.2 does not read."""
-    groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
-    if groups and "@" not in item.nodeid.rpartition("]")[2]:
-        item._id = coerce_node_id(f"{item.nodeid}@{'_'.join(groups)}")
-
-
-def has_a_module_fixture(item: pytest.Item) -> bool:
-    """Return whether it uses a module-scoped fixture, such as a running hub: each worker would start its own."""
-    known = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
-    return any(fixture.scope == "module" for fixtures in known.values() for fixture in fixtures)
 
 
 def needs_a_server(item: pytest.Item) -> bool:

@@ -15,8 +15,6 @@ from websockets.typing import Origin, Subprotocol
 
 from onceward.hub.security import tokens
 
-pytestmark = pytest.mark.xdist_group("hub-fire")
-
 FOREIGN: dict[str, tuple[dict[str, str | None], int, str]] = {
     "another-host": ({"Host": "evil.example"}, 400, "badRequest"),
     "another-host-with-our-port": ({"Host": "127.0.0.1.evil.example:8787"}, 400, "badRequest"),

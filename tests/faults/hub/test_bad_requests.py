@@ -14,8 +14,6 @@ from tests.faults.hub_database import written
 from tests.hub.raw_client import Caller, HubResponse
 from tests.waiting import SECONDS_MAX
 
-pytestmark = pytest.mark.xdist_group("hub-fire")
-
 TOPICS = "/api/v1/topics"
 BODY_BYTES_MAX = 1024 * 1024
 

@@ -14,8 +14,6 @@ from tests.faults.hub.conftest import Site
 from tests.faults.hub_database import entities, written
 from tests.hub.raw_client import Caller, HubResponse, connections_by_worker
 
-pytestmark = pytest.mark.xdist_group("hub-fire")
-
 POSTS = 50
 LINK = {"kind": "link", "value_json": {"url": "https://example.com/a", "title": "A"}}
 

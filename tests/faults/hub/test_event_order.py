@@ -13,8 +13,6 @@ from tests.faults.hub.followers import KINDS
 from tests.faults.hub.writers import WRITERS, Append, append_in_turn, append_out_of_turn, write_all
 from tests.faults.hub_database import event_ids, written
 
-pytestmark = pytest.mark.xdist_group("hub-fire")
-
 EVENTS_EACH = 25
 
 

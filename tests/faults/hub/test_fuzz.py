@@ -18,8 +18,6 @@ from tests.faults.hub.conftest import Site, Sites
 from tests.faults.hub_database import at_rest, written
 from tests.waiting import until
 
-pytestmark = pytest.mark.xdist_group("hub-fire")
-
 STREAM = "/api/v1/events/stream"
 EXAMPLES = 50
 fuzzed = settings(

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
-import pytest
 from tests.faults.hub.conftest import Killable, Site
 from tests.faults.hub_database import written
 from tests.hub.ingest_hub import PLAIN, SCHEMAS, rows, thought
@@ -43,7 +42,6 @@ def test_an_insert_whose_worker_was_killed_after_the_commit_is_reported_as_inser
     assert written(killable.database) == stranded, "the retries wrote nothing"
 
 
-@pytest.mark.xdist_group("hub-fire")
 def test_during_mode_switches_every_entry_is_where_its_response_says(site: Site) -> None:
     boss, over = site.caller("boss", "admin"), threading.Event()
     before = {schema: {str(row["id"]) for row in rows(site.database, schema)} for schema in SCHEMAS}

@@ -232,7 +232,6 @@ def test_while_another_process_locks_the_file_writers_wait_and_readers_do_not(fi
         assert follower.wait_for(ids[-1])[-CROWD:] == ids
 
 
-@pytest.mark.xdist_group("hub-fire")
 def test_while_another_process_locks_the_event_log_writers_wait_and_readers_do_not(sites: Sites) -> None:
     """A process that stalls in the middle of a commit delays all writers, and no reader."""
     site = sites["postgresql"]
@@ -261,7 +260,6 @@ def test_while_another_process_locks_the_event_log_writers_wait_and_readers_do_n
     assert [answer.status for answer in answers] == [201] * WRITERS
 
 
-@pytest.mark.xdist_group("hub-fire")
 def test_no_worker_maps_files_of_the_data_folder_that_a_full_disk_could_crash_it_with(sites: Sites) -> None:
     """A full disk kills a process that writes to a mapped file (SIGBUS). SQLite reserves the room for its own mapped
     files before it writes to them.

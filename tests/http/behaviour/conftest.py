@@ -139,17 +139,7 @@ def for_each(frameworks: Iterable[str], stores: Iterable[str]) -> pytest.MarkDec
 
 
 def _at(pairs: Iterable[tuple[str, str]]) -> pytest.MarkDecorator:
-    """Put the tests of each framework into one process."""
-    return pytest.mark.parametrize(
-        "server",
-        [
-            pytest.param(
-                (framework, store), id=f"{framework}-{store}", marks=pytest.mark.xdist_group(f"http-{framework}")
-            )
-            for framework, store in pairs
-        ],
-        indirect=True,
-    )
+    return pytest.mark.parametrize("server", [pytest.param(pair, id="-".join(pair)) for pair in pairs], indirect=True)
 
 
 # Enough for what the frameworks cannot tell apart: one under ASGI, and one under WSGI.

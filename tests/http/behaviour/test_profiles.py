@@ -158,10 +158,7 @@ SERVERS = few(
 )
 
 
-@pytest.mark.parametrize(
-    ("profile", "framework", "store"),
-    [pytest.param(*case, marks=pytest.mark.xdist_group(f"http-{case[1]}")) for case in SERVERS],
-)
+@pytest.mark.parametrize(("profile", "framework", "store"), SERVERS)
 def test_a_profile_conforms_to_its_standard(
     start_server: StartServer, profile: str, framework: str, store: str
 ) -> None:

@@ -14,8 +14,6 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
 frameworks = pytest.mark.parametrize("framework", ASGI_AND_WSGI)
-# The group keeps one server of each kind for all of these tests.
-pytestmark = pytest.mark.xdist_group("http-store-down")
 # Short, so that a store that is down is found out soon.
 STORE_SECONDS = 0.5
 

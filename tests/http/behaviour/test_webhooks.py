@@ -64,14 +64,8 @@ class Hooks:
         return self.server.runs(self.endpoint)
 
 
-def _group(pair: str) -> pytest.MarkDecorator:
-    return pytest.mark.xdist_group(f"http-{pair.partition(' ')[0]}")
-
-
-each_server = pytest.mark.parametrize("pair", [pytest.param(pair, marks=_group(pair)) for pair in PAIRS])
-each_lasting_server = pytest.mark.parametrize(
-    "pair", [pytest.param(pair, marks=_group(pair)) for pair in LASTING_PAIRS]
-)
+each_server = pytest.mark.parametrize("pair", PAIRS)
+each_lasting_server = pytest.mark.parametrize("pair", LASTING_PAIRS)
 each_sender = pytest.mark.parametrize("sender", DELIVERIES)
 # A key in the body and one in the headers; a restart of the server takes half a second.
 few_senders = pytest.mark.parametrize("sender", few("stripe", "shopify", of=tuple(DELIVERIES)))

@@ -1,4 +1,4 @@
-"""Each test runs with every adapter; all adapters of a framework run in one test process, which imports it once."""
+"""Each test runs with every adapter. A fork server for each framework imports it once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,7 @@ from tests.integrations.behaviour.agent_worker import ADAPTERS, AdapterSpec, Age
 from onceward import open_ledger
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(
-            one,
-            id=f"{one.module.removesuffix('_adapter')}-{one.name}",
-            marks=pytest.mark.xdist_group(f"agents-{one.module}"),
-        )
-        for one in ADAPTERS
-    ]
-)
+@pytest.fixture(params=[pytest.param(one, id=f"{one.module.removesuffix('_adapter')}-{one.name}") for one in ADAPTERS])
 def adapter(request: pytest.FixtureRequest) -> AdapterSpec:
     found: AdapterSpec = request.param
     return found

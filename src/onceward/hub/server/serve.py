@@ -258,7 +258,7 @@ def _ended_by_signals() -> Iterator[Callable[[], None]]:
 
     The `SystemExit` is lost if other code swallows it with a bare `except:`, or if Python runs the handler in a
     callback, such as one of an import. So this yields a function that exits if a signal arrived; call it just before
-    the server starts. What Python prints of a `SystemExit` in a callback is suppressed.
+    the server starts. Python would print the `SystemExit` of a callback with a traceback; a hook suppresses that.
     """
     signalled = False
     unraisable_before = sys.unraisablehook
