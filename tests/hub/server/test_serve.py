@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -196,6 +197,31 @@ def test_a_signal_swallowed_during_the_start_still_ends_it(old_data: Path, app: 
         assert hub.wait() == 0
 
     assert hub.log_lines() == []
+
+
+class RaisesAtItsEnd:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __del__(self) -> None:
+        raise self.error
+
+
+def test_only_the_exit_of_a_signal_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[BaseException | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: shown.append(unraisable.exc_value))
+    before = sys.unraisablehook
+    error, early, late = ValueError("a bug"), SystemExit(1), SystemExit(0)
+
+    with serving._ended_by_signals():
+        RaisesAtItsEnd(early)
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        RaisesAtItsEnd(late)
+        RaisesAtItsEnd(error)
+
+    assert shown == [early, error]
+    assert sys.unraisablehook is before
 
 
 @pytest.fixture
