@@ -78,6 +78,19 @@ def test_ctrl_c_begins_no_further_run(project: Path, tmp_path: Path) -> None:
     assert [log.name for log in folder.glob("*.log")] == ["run-1.log"]
 
 
+def test_an_interrupted_suite_ends_the_runs_and_they_fail(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "Makefile").write_text("test:\n\t@kill -INT $$PPID\n")
+    subprocess.run(["git", *IDENTITY, "commit", "--quiet", "-am", "interrupted"], cwd=project, check=True)
+
+    code = run_all(project, tmp_path / "loaded", runs=3, at_once=1)
+
+    assert code == 1
+    assert capsys.readouterr().out.endswith("onceward: 0 of 3 runs without a failure\n")
+    assert [log.name for log in (tmp_path / "loaded").glob("*.log")] == ["run-1.log"]
+
+
 def test_a_number_below_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--runs", "0"])
